@@ -1,1 +1,1 @@
-"""Measurements through the real platform; results are committed as tables in bench/results."""
+"""Measurements on the real platform; bench/results has the tables."""

@@ -1,4 +1,4 @@
-"""Command line of the measurements: `python -m bench [NAME ...]`; all when none is named."""
+"""Command line of the measurements: `python -m bench [NAME ...]`; the default is all."""
 
 import argparse
 import sys
@@ -21,19 +21,19 @@ MEASUREMENTS: Mapping[str, Callable[[], None]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named measurements; 0 if all of them came to a table."""
+    """Run the named measurements; return 0 if all succeed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(MEASUREMENTS)}")
     names = parser.parse_args(arguments).names or list(MEASUREMENTS)
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:
-        parser.error(f"no such measurement: {', '.join(unknown)}; there are: {', '.join(MEASUREMENTS)}")
-    done = [_measured(name) for name in names]
-    return 0 if all(done) else 1
+        parser.error(f"unknown measurement: {', '.join(unknown)}. Available: {', '.join(MEASUREMENTS)}")
+    succeeded = [_run(name) for name in names]
+    return 0 if all(succeeded) else 1
 
 
-def _measured(name: str) -> bool:
-    """Return whether the table was made; one that cannot be made does not stop the others."""
+def _run(name: str) -> bool:
+    """Return whether the measurement succeeds; an error doesn't stop the others."""
     try:
         MEASUREMENTS[name]()
     except SkillOptError as error:

@@ -1,6 +1,6 @@
-"""A copy of the project with benchmarks of other shapes, and a platform of its own.
+"""A copy of the project with other benchmarks and its own platform.
 
-The shape of a graph is read when the DAG file is parsed, so it cannot be had by a run's overrides.
+DAG parsing fixes the shape of a graph, so a run's overrides can't change it.
 """
 
 import os
@@ -30,12 +30,12 @@ from skillopt_airflow.training.run.timing import StageTiming
 
 PLACE = PROJECT / ".local" / "bench"
 RUN_SECONDS = 4 * 3600.0
-LOOK_SECONDS = 20.0
+PROGRESS_SECONDS = 20.0
 LOG_LINES = 20
 
 
 class Checkout:
-    """A running platform of a copy of the project."""
+    """The running platform of a copy of the project."""
 
     def __init__(self, home: Home) -> None:
         self.home, settings = home, home.read()
@@ -43,12 +43,11 @@ class Checkout:
         self.store = ObjectStore(objectstore.client(s3_url(settings)), StorageGroup().bucket)
 
     def wait_for(self, benchmark: str) -> None:
-        """Wait until Airflow has the DAGs of a training."""
         for name in (f"train_{benchmark}", f"train_{benchmark}_epoch"):
             self.api.wait_for_dag(name)
 
     def train(self, benchmark: str, overrides: Mapping[str, Any], steps: int) -> History:
-        """Run `train_<benchmark>` to its end, with a bar over its steps.
+        """Run `train_<benchmark>` to its end, with a progress bar.
 
         Raises:
             PlatformError: the run did not succeed.
@@ -57,21 +56,21 @@ class Checkout:
         self.wait_for(benchmark)
         with Progress() as progress:
             bar = progress.add_task(dag_id, total=steps)
-            looked = time.monotonic()
+            updated = time.monotonic()
 
             def show(run_id: str) -> None:
-                nonlocal looked
-                # Counting asks for every task instance: done at each poll, it would be part of what is measured.
-                if time.monotonic() - looked > LOOK_SECONDS:
+                nonlocal updated
+                # Counting reads every task instance, so doing it at each poll would distort the measurement.
+                if time.monotonic() - updated > PROGRESS_SECONDS:
                     progress.update(bar, completed=self._steps(dag_id, run_id))
-                    looked = time.monotonic()
+                    updated = time.monotonic()
 
             run_id = self.run(dag_id, {"overrides": dict(overrides)}, show)
         keys = RunKeys("", benchmark, run_name(run_id))
         return self.store.get_model(keys.history, History)
 
     def run(self, dag_id: str, conf: Mapping[str, Any], show: Callable[[str], None] = lambda run_id: None) -> str:
-        """Run a DAG to its end and return the run's id; `show` is called with it at each look.
+        """Run a DAG to its end and return the run's id; call `show` with it at each poll.
 
         Raises:
             PlatformError: the run did not succeed.
@@ -84,7 +83,7 @@ class Checkout:
         return run_id
 
     def timings(self, keys: RunKeys) -> dict[str, list[StageTiming]]:
-        """Return when the bodies of a run's tasks ran, by the name of their moment."""
+        """Return the timings of a run's tasks by moment."""
         folder, found = keys.folder, defaultdict[str, list[StageTiming]](list)
         for key in self.store.list_keys(folder):
             moment, timing, _ = key.removeprefix(folder).partition("/timing/")
@@ -93,7 +92,7 @@ class Checkout:
         return found
 
     def _failures(self, dag_id: str, run_id: str) -> str:
-        """Return the last lines of the logs of a run's failed tasks, because the platform is gone when one looks."""
+        """Return the last log lines of failed tasks, because the platform stops afterwards."""
         lines = []
         for row in self.api.task_instances(dag_id, run_id):
             if row["state"] == "failed":
@@ -108,7 +107,7 @@ class Checkout:
 
 @contextmanager
 def checkout(benchmarks: Mapping[str, Mapping[str, Any]], **connections: str) -> Iterator[Checkout]:
-    """Yield a platform whose benchmarks are SearchQA with the given benchmark.yaml each; gone after the block.
+    """Run a platform whose benchmarks are SearchQA with the given benchmark.yaml contents, and delete it afterwards.
 
     `connections` are Airflow's, by id.
     """
@@ -127,15 +126,14 @@ def checkout(benchmarks: Mapping[str, Mapping[str, Any]], **connections: str) ->
 
 
 def environment(root: Path, connections: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the copy's commands."""
     variables = {name: value for name, value in os.environ.items() if name != "SKILLOPT_HOME"}
-    # Else the interpreter's own installation wins, which knows the project's benchmarks and not the copy's.
+    # Else Python imports the installed project, without the copy's benchmarks.
     variables["PYTHONPATH"] = str(root / "include")
     return variables | {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
 
 
 def copy_tracked(target: Path) -> None:
-    """Copy the project as git knows it."""
+    """Copy all files in git."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, check=True, capture_output=True, text=True)
     for name in filter(None, listed.stdout.split("\0")):
         source = PROJECT / name
@@ -145,7 +143,7 @@ def copy_tracked(target: Path) -> None:
 
 
 def add_benchmark(root: Path, name: str, layer: Mapping[str, Any]) -> None:
-    """Add a benchmark like SearchQA with a benchmark.yaml of its own."""
+    """Add a copy of SearchQA with another benchmark.yaml."""
     source, folder = root / "benchmarks" / "searchqa", root / "benchmarks" / name
     folder.mkdir()
     shutil.copy2(source / "adapter.py", folder)

@@ -1,8 +1,7 @@
-"""CPU seconds of all processes of a platform, also of those that ended meanwhile.
+"""CPU seconds of all processes of a platform, including ended ones.
 
-A process has in its own account what it used and what the children used that it has waited for. So the sum over the
-living processes is complete but for those that ended without such a parent, above all the shims of containers: of them
-counts what was seen last.
+A process's account includes children that it has waited for. So the sum over running processes lacks only processes
+that ended without such a parent, mostly shims of containers. For these, the last poll counts.
 """
 
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.repeated_looks import looking
+from bench.repeated_looks import polling
 from local import processes
 from local.engine import OwnEngine
 from local.environment import HOME_VARIABLE
@@ -23,12 +22,12 @@ PROC = Path("/proc")
 LOOK_SECONDS = 0.2
 TICKS = os.sysconf("SC_CLK_TCK")
 Key = tuple[int, int]
-"""Process id and start time: ids are used again."""
+"""Process id and start time, because ids are reused."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """The use so far of a process and of the children that it has waited for."""
+    """CPU time of a process and of the children that it has waited for."""
 
     parent: int
     ticks: int
@@ -36,10 +35,10 @@ class Account:
 
 @dataclass
 class CpuMeter:
-    """Adds up what the processes use that `counts` names, and everything that they start.
+    """Sums the CPU time of processes selected by `counts` and their descendants.
 
     Args:
-        counts: says whether a process that no counted one started is counted.
+        counts: returns whether to count a process whose parent isn't counted.
         proc: the folder of the processes.
     """
 
@@ -51,12 +50,11 @@ class CpuMeter:
     _before: int = 0
 
     def start(self) -> None:
-        """Count from now on."""
         self._seen, self._ended = self._accounts(), 0
         self._before = self._total()
 
     def look(self) -> None:
-        """Take the accounts of all that live, and keep those of what ended without a counted parent."""
+        """Read the accounts of running processes, and keep those that ended without a counted parent."""
         now = self._accounts()
         ended = {pid: (pid, started) for pid, started in self._seen.keys() - now.keys()}
         living = {pid for pid, _ in now}
@@ -67,22 +65,22 @@ class CpuMeter:
 
     @property
     def seconds(self) -> float:
-        """Return what was used from the start to the last look."""
+        """CPU seconds from the start to the last poll."""
         return (self._total() - self._before) / TICKS
 
     def _total(self) -> int:
         return self._ended + sum(account.ticks for account in self._seen.values())
 
     def _heir(self, pid: int, ended: Mapping[int, Key]) -> int:
-        """Return the nearest ancestor that has not ended with it."""
+        """Return the nearest ancestor that still runs."""
         while pid in ended:
             pid = self._seen[ended[pid]].parent
         return pid
 
     def _accounts(self) -> dict[Key, Account]:
-        # Parents first, as far as ids tell: a child that is waited for in between is missed, not counted twice.
+        # Mostly parents first, so that a child that ends in between is missed, not counted twice.
         pids = sorted(int(entry.name) for entry in self.proc.iterdir() if entry.name.isdecimal())
-        read = {pid: found for pid in pids if (found := self._read(pid))}
+        read = {pid: account for pid in pids if (account := self._read(pid))}
         keys = {pid: (pid, started) for pid, (started, _) in read.items()}
         parents = {pid: account.parent for pid, (_, account) in read.items()}
         for pid in read:
@@ -91,7 +89,7 @@ class CpuMeter:
         return {keys[pid]: account for pid, (_, account) in read.items() if self._known[keys[pid]]}
 
     def _decide(self, pid: int, keys: Mapping[int, Key], parents: Mapping[int, int]) -> bool:
-        """Return whether a process is counted: as it was before, else with its parent, else by itself."""
+        """Return whether a process counts: as before, else like its parent, else by `counts`."""
         key = keys[pid]
         if key not in self._known:
             above = parents[pid]
@@ -107,8 +105,8 @@ class CpuMeter:
 
 
 def of_platform(home: Home) -> Callable[[int], bool]:
-    """Return what tells the platform's processes; an engine that is not its own counts as a whole."""
-    spared = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
+    """Return a test for the platform's processes; another's Docker engine counts as a whole."""
+    excluded = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
     database = {process.pid for process in processes.of_postgres(home)}
     foreign_engine = home.read().docker_host != OwnEngine(home.root).url
 
@@ -119,15 +117,15 @@ def of_platform(home: Home) -> Callable[[int], bool]:
         except psutil.Error:
             return False
         marked = processes.variable(process, HOME_VARIABLE) == str(home.root)
-        return pid not in spared and (engine or marked or pid in database)
+        return pid not in excluded and (engine or marked or pid in database)
 
     return counts
 
 
 @contextmanager
 def metered(home: Home) -> Iterator[CpuMeter]:
-    """Yield a meter that looks at the platform's processes until the block ends."""
+    """Measure the platform's processes until the block ends."""
     meter = CpuMeter(of_platform(home))
     meter.start()
-    with looking(meter.look, LOOK_SECONDS):
+    with polling(meter.look, LOOK_SECONDS):
         yield meter

@@ -1,4 +1,4 @@
-"""Calls that early rejection saves on the 400 real SearchQA items: the same training with it and without it."""
+"""Calls saved by early rejection on 400 SearchQA items: the same training with and without it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def measure() -> None:
     """Train twice on one platform.
 
     Raises:
-        DataError: the data is not there.
+        DataError: the data is missing.
         PlatformError: the two runs decided differently.
     """
     need_searchqa()
@@ -71,5 +71,5 @@ def _row(early: bool, history: History, full: History) -> Sequence[object]:
 
 
 def _evaluated(history: History) -> int:
-    """Return rollouts of candidates on the selection split; the stand-in takes one call for each."""
+    """Return the rollouts of candidates on the selection split; the stand-in needs one call each."""
     return sum(cost.calls for cost in history.costs if cost.stage == "evaluate")

@@ -1,4 +1,4 @@
-"""The cost that the gateway adds to a model call: CPU seconds, and seconds over calling the server directly."""
+"""Cost of the gateway per model call: CPU time, and latency compared with direct calls."""
 
 import asyncio
 import json
@@ -23,10 +23,10 @@ from skillopt_airflow.gateway.upstream import Upstream
 
 LATENCY = 1.0
 CROWDS = ((1, 1), (1, 32), (1, 256), (4, 64))
-"""Gateways of one run, and the calls in flight at each."""
+"""Numbers of gateways, and of calls in flight per gateway."""
 ROUNDS = 12
 WARM_ROUNDS = 4
-"""Rounds that are not measured: a gateway's limit doubles from its start in each until all calls are let through."""
+"""Unmeasured rounds, in which a gateway's rate limit doubles until all calls pass."""
 HEADER = ("gateways", "calls in flight", "direct median", "added median", "added 99 %", "CPU ms a call")
 NOTE = (
     f"Calls over open connections to a server that takes {LATENCY:g} s for each, with a question of 8 KB; "
@@ -39,13 +39,12 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Gateway:
-    """A gateway in a process of its own."""
+    """A gateway in a separate process."""
 
     socket: Path
     pipe: Connection
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds that its process took so far."""
         self.pipe.send("cpu")
         return float(self.pipe.recv())
 
@@ -88,7 +87,7 @@ Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
 async def _crowd(connect: Open, callers: int, rounds: int) -> list[float]:
-    """Return the seconds of each call of so many callers, one call after the other each."""
+    """Return the seconds of each call; callers run in parallel, the calls of one caller in sequence."""
     seconds: list[float] = []
 
     async def caller(number: int) -> None:
@@ -107,7 +106,11 @@ async def _crowd(connect: Open, callers: int, rounds: int) -> list[float]:
 
 
 async def _read(reader: asyncio.StreamReader) -> None:
-    """Read one request or answer; raise SandboxError if it is an answer other than a success."""
+    """Read one request or answer.
+
+    Raises:
+        SandboxError: the answer is an error.
+    """
     head = await reader.readuntil(b"\r\n\r\n")
     length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
     body = await reader.readexactly(int(length.split(b":")[1]))

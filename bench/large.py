@@ -1,4 +1,4 @@
-"""One evaluation of 100,000 items: memory of each stage, files, bytes a rollout, and the seconds to read the scores."""
+"""Evaluations of 100,000 items: memory per stage, files, bytes per rollout, and time to read the scores."""
 
 import json
 import multiprocessing
@@ -18,10 +18,10 @@ SIZES = (200, 100_000)
 """Items on the selection split."""
 WORKERS = 2
 CHUNKS_EACH = 10
-"""Chunks of a process; a task has one."""
+"""Chunks per process; a task has one."""
 MEBIBYTE = 1024 * 1024
 TEXTS = ("messages", "answer")
-"""Columns of the texts themselves."""
+"""Columns with conversations."""
 NOTE = (
     "A training of one step with as many items on the selection split, each with 3 KB of documents: seed and candidate "
     "are evaluated, so there are twice as many rollouts, all of them made up, and no containers or models. Each stage "
@@ -31,8 +31,8 @@ NOTE = (
 )
 
 
-class Measured(NamedTuple):
-    """A stage's end."""
+class StageResult(NamedTuple):
+    """Result and cost of a stage."""
 
     result: Any
     seconds: float
@@ -55,23 +55,23 @@ def measure() -> None:
 
 
 def _figures(place: Place, items: int) -> dict[str, str]:
-    stages: dict[str, Measured] = {}
+    stages: dict[str, StageResult] = {}
 
-    def carried_out(stage: Callable[..., Any], name: str) -> Any:
-        stages[name] = alone(stage, place)
+    def run_stage(stage: Callable[..., Any], name: str) -> Any:
+        stages[name] = in_process(stage, place)
         return stages[name].result
 
-    seed: list[JsonObject] = carried_out(large_run.prepare, "prepare")
+    seed: list[JsonObject] = run_stage(large_run.prepare, "prepare")
     first = _chunks(place, seed)
-    carried_out(large_run.start, "conclude from the seed")
-    reading = carried_out(large_run.read_scores, "read scores")
-    candidate = carried_out(large_run.update, "plan the candidate")
+    run_stage(large_run.start, "conclude from the seed")
+    reading = run_stage(large_run.read_scores, "read scores")
+    candidate = run_stage(large_run.update, "plan the candidate")
     second = _chunks(place, candidate)
-    carried_out(large_run.gate, "gate")
+    run_stage(large_run.gate, "gate")
     files = _files(place.open().store)
-    carried_out(large_run.report, "report")
-    carried_out(large_run.score, "score of evaluate")
-    carried_out(large_run.clean, "cleanup")
+    run_stage(large_run.report, "report")
+    run_stage(large_run.score, "score of evaluate")
+    run_stage(large_run.clean, "cleanup")
     run = place.open()
     state = len(run.store.get_bytes(run.keys.moment(run.timeline[1]).state))
     del stages["read scores"]
@@ -88,7 +88,7 @@ def _figures(place: Place, items: int) -> dict[str, str]:
 
 
 def _files(store: ObjectStore) -> dict[str, str]:
-    """Return the files of the rollouts and of their calls, and the bytes of a rollout."""
+    """Return the numbers of files, and the bytes per rollout."""
     rollouts, calls = (parts_of(store, prefix) for prefix in (trajectories_of("", "searchqa"), "usage/"))
     rows = stored = beyond = 0
     for key in (*rollouts, *calls):
@@ -108,7 +108,7 @@ def _files(store: ObjectStore) -> dict[str, str]:
 
 
 def _chunks(place: Place, refs: Sequence[JsonObject]) -> list[float]:
-    """Carry out chunks side by side; return the most MiB that each process had by then."""
+    """Run chunks in parallel; return the peak MiB of each process so far."""
     with multiprocessing.get_context("spawn").Pool(WORKERS, maxtasksperchild=CHUNKS_EACH) as pool:
         return pool.starmap(_chunk, [(place, ref) for ref in refs], chunksize=1)
 
@@ -118,16 +118,16 @@ def _chunk(place: Place, ref: JsonObject) -> float:
     return _peak()
 
 
-def alone(stage: Callable[..., Any], place: Place) -> Measured:
-    """Carry out a stage in a process of its own."""
+def in_process(stage: Callable[..., Any], place: Place) -> StageResult:
+    """Run a stage in a separate process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_timed, (stage, place))
 
 
-def _timed(stage: Callable[..., Any], place: Place) -> Measured:
+def _timed(stage: Callable[..., Any], place: Place) -> StageResult:
     clock = time.perf_counter()
     result = stage(place)
-    return Measured(result, time.perf_counter() - clock, _peak())
+    return StageResult(result, time.perf_counter() - clock, _peak())
 
 
 def _peak() -> float:

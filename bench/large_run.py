@@ -1,4 +1,4 @@
-"""The stages of a large training in this process, without models and containers: its rollouts are made up."""
+"""The stages of a large training in this process, with synthetic rollouts instead of models and containers."""
 
 import json
 import random
@@ -44,61 +44,51 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.run.connections import Connections
 
 CONTEXT_CHARS, REPLY_CHARS = 3000, 200
-AT_ONCE = 40
-"""Rollouts that a chunk stores at a time, as it does every two seconds while its containers run."""
+STORED_ROLLOUTS = 40
+"""Rollouts that a chunk stores per write, usually every two seconds."""
 RULE = "Answer with one word."
-"""What the candidate adds to the seed."""
+"""Rule that the candidate adds to the seed."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place where a process finds the run."""
+    """Location of the run, for other processes."""
 
     endpoint: str
     data: str
     run: str
 
     def open(self) -> TrainingRun:
-        """Open the run."""
         ref = RunRef(benchmark="searchqa", run=self.run, storage=StorageGroup())
         return TrainingRun(ref, cast("Connections", LocalConnections(self)))
 
     @property
     def client(self) -> "S3Client":
-        """Return a client of the S3 server."""
         return objectstore.client(self.endpoint)
 
 
 class LocalConnections:
-    """The S3 server, and no models: nobody is asked."""
+    """The S3 server, without models."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
 
     def s3_client(self, storage: StorageGroup) -> "S3Client":
-        """Return a client of the server."""
         return self._place.client
 
     def object_store(self, storage: StorageGroup, bucket: str) -> ObjectStore:
-        """Open a bucket of it."""
         return ObjectStore(self._place.client, bucket)
 
     def prices(self, config: TrainConfig) -> Prices:
-        """Return that none is known."""
         return {"target": None, "optimizer": None}
 
     def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
-        """Return a digest that no image has."""
         return "sha256:none"
 
 
 @contextmanager
 def own_place(items: int) -> Iterator[Place]:
-    """Yield a place with a data set of so many items to evaluate on, and an S3 server of its own with the two buckets.
-
-    Raises:
-        PlatformError: the server does not start.
-    """
+    """Yield a place with a dataset of `items` validation items and a separate S3 server."""
     storage = StorageGroup()
     with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, server_in(Path(name)) as endpoint:
         place = Place(endpoint, str(Path(name) / "data"), "large")
@@ -116,13 +106,13 @@ def prepare(place: Place) -> list[JsonObject]:
 
 
 def chunk(place: Place, ref: JsonObject) -> None:
-    """Carry out a chunk as its task does, but for the containers."""
+    """Run a chunk like its task, without containers."""
     from skillopt_airflow.training.rollouts.workload import ChunkWorkload
 
     work = ChunkWorkload(place.open(), ref, "bench")
     waiting = list(work.items)
     while waiting and not work.is_decided():
-        now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+        now, waiting = waiting[:STORED_ROLLOUTS], waiting[STORED_ROLLOUTS:]
         outcomes = [Outcome(_played(work.run, work.skill, item)) for item in now]
         work.record(outcomes, [_call(work.stage) for _ in now])
     work.close()
@@ -132,15 +122,14 @@ def chunk(place: Place, ref: JsonObject) -> None:
 
 
 def start(place: Place) -> None:
-    """Conclude from the seed's rollouts."""
     from skillopt_airflow.training.step.seed_and_final import start as conclude
 
     conclude(place.open())
 
 
 def read_scores(place: Place) -> float:
-    """Return the seconds to read the seed's scores, as every stage does that concludes from them."""
-    import pyarrow.parquet  # noqa: F401 - what a task imports is not what it reads
+    """Return the seconds to read the seed's scores, as each stage that needs them does."""
+    import pyarrow.parquet  # noqa: F401 - excludes the import from the time
 
     from skillopt_airflow.training.rollouts.evaluation import measured
 
@@ -163,13 +152,11 @@ def update(place: Place) -> list[JsonObject]:
     patch = Patch(edits=(Edit(op="append", content=RULE),))
     run.store.put_model(run.keys.moment(moment).merged_patch, patch)
     run.store.put_model(run.keys.moment(moment).ranked_edits, patch)
-    # Nothing was reflected on.
     run.store.put_model(run.keys.moment(moment).reflected_items, ReflectedItems(item_ids=(), failed=0))
     return propose(run, moment, patch)
 
 
 def gate(place: Place) -> None:
-    """Decide on the candidate."""
     from skillopt_airflow.training.step.candidate import gate as decide
 
     run = place.open()
@@ -187,7 +174,7 @@ def report(place: Place) -> None:
 
 
 def score(place: Place) -> None:
-    """Compare the seed with the candidate, as the last task of the evaluation DAG does; their rollouts are there."""
+    """Compare the seed with the candidate from stored rollouts, like the last task of the evaluation DAG."""
     from skillopt_airflow.core.run.skill_matrix import ComparedSkill
     from skillopt_airflow.core.values.skill import tokens_of
     from skillopt_airflow.training.report.matrix import conclude_matrix
@@ -199,7 +186,7 @@ def score(place: Place) -> None:
 
 
 def clean(place: Place) -> None:
-    """Merge what is left of parts, as the cleanup DAG does."""
+    """Compact the tables, like the cleanup DAG."""
     from skillopt_airflow.store.tables.retention import compact, partitions
 
     run = place.open()
@@ -267,12 +254,12 @@ VOCABULARY = _vocabulary()
 
 
 def words(dice: random.Random, chars: int) -> str:
-    """Return about so many characters of words."""
+    """Return about `chars` characters of words."""
     return " ".join(dice.choices(VOCABULARY, k=chars // 7))
 
 
 def record(name: str) -> JsonObject:
-    """Return a record like SearchQA's; the name decides on all of it."""
+    """Return a record like SearchQA's, reproducible from its name."""
     dice = _dice(name)
     return {
         "id": f"{name.partition(' ')[0]}-{dice.getrandbits(128):032x}",
@@ -283,7 +270,7 @@ def record(name: str) -> JsonObject:
 
 
 def write_data(folder: Path, items: int) -> None:
-    """Write a data set with so many items to evaluate on, like SearchQA's."""
+    """Write a dataset like SearchQA's with `items` validation items."""
     for split, count in (("train", 40), ("val", items), ("test", 10)):
         (folder / split).mkdir(parents=True)
         with (folder / split / "items.jsonl").open("w", encoding="utf-8") as file:

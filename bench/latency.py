@@ -1,4 +1,4 @@
-"""Evaluations through Airflow with default settings, compared with the bound that a model server's latency sets."""
+"""Evaluations in Airflow with default settings, compared with the lower bound from the model server's latency."""
 
 import time
 from collections.abc import Mapping
@@ -28,15 +28,14 @@ NOTE = (
 
 
 class Steady(WorldServer):
-    """Takes the same time for every call, and has a slot for each."""
+    """Takes the same time for every call, with enough slots."""
 
     def latency(self, name: str) -> float:
-        """Return the seconds that any call takes."""
         return LATENCY
 
 
 def measure() -> None:
-    """Evaluate one number of items after the other on one platform."""
+    """Run the evaluations in sequence on one platform."""
     with served(Steady(World(), LATENCY, slots=2 * CALLS)) as server:
         data = PLACE / ".local" / "data" / NAME
         layer = {
@@ -51,7 +50,7 @@ def measure() -> None:
 
 
 def _row(place: Checkout, count: int) -> tuple[object, ...]:
-    # Rollouts with other settings are others, so that none of a smaller evaluation is reused.
+    # A different setting prevents reuse of rollouts from smaller evaluations.
     overrides = {"evaluation.test_limit": count, "model.max_tokens": 1000 + count}
     knobs: Mapping[str, Any] = {"skills": ["seed"], "overrides": overrides}
     began = time.monotonic()

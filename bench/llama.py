@@ -15,28 +15,28 @@ SERVER = Path(__file__).with_name("llama_server.py")
 LOG_CHARS = 2_000
 
 
-def installed(environment: Path) -> Path:
-    """Return the Python of a virtual environment that has the locked packages; make it if it's missing.
+def install(environment: Path) -> Path:
+    """Create a virtual environment with the locked packages if it's missing, and return its Python.
 
     Raises:
-        PlatformError: uv can't install them; the text has its output.
+        PlatformError: uv failed.
     """
     python = environment / "bin" / "python"
-    made = ["venv", "--allow-existing", "--python", sys.executable, str(environment)]
-    filled = ["pip", "install", "--python", str(python), "--require-hashes", "--only-binary", ":all:", "-r", str(LOCK)]
-    for arguments in (made, filled):
-        done = subprocess.run([find_uv_bin(), "--quiet", *arguments], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise PlatformError(f"{environment}: uv {arguments[0]} failed:\n{done.stderr}")
+    create = ["venv", "--allow-existing", "--python", sys.executable, str(environment)]
+    fill = ["pip", "install", "--python", str(python), "--require-hashes", "--only-binary", ":all:", "-r", str(LOCK)]
+    for arguments in (create, fill):
+        result = subprocess.run([find_uv_bin(), "--quiet", *arguments], capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise PlatformError(f"{environment}: uv {arguments[0]} failed:\n{result.stderr}")
     return python
 
 
 @contextmanager
-def served(python: Path, weights: Path, log: Path) -> Iterator[str]:
-    """Yield the base URL of a server of the model. The server ends with the block, and writes to the log.
+def serve(python: Path, weights: Path, log: Path) -> Iterator[str]:
+    """Run a server of the model until the block ends, and yield its base URL.
 
     Raises:
-        PlatformError: the server doesn't start; the text has the end of its log.
+        PlatformError: the server doesn't start.
     """
     with log.open("wb") as output:
         server = subprocess.Popen([python, SERVER, weights], stdout=subprocess.PIPE, stderr=output, text=True)

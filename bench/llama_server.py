@@ -1,4 +1,4 @@
-"""Serves a GGUF file with llama.cpp until it is ended, and prints its URL; runs in the environment of llama.py."""
+"""Serve a GGUF file with llama.cpp and print the URL; runs in the environment of llama.py."""
 
 import sys
 import threading
@@ -10,7 +10,6 @@ TOKENS_PER_SLOT = 8192
 
 
 def main(weights: str) -> None:
-    """Serve the file on a free port of loopback."""
     parameters = CommonParams()
     parameters.model.path = weights
     parameters.n_parallel = SLOTS

@@ -1,4 +1,4 @@
-"""The rate of false alarms of nights, and the delay until they see that a champion became worse, by simulation."""
+"""Simulations of nights: the false alarm rate, and the delay until a decline is detected."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,46 +16,46 @@ MONTH = 30
 SEED = 42
 SIZES = (20, 50, 200)
 MONTHS = 500
-"""Simulated months of each kind."""
+"""Simulated months per kind."""
 DECLINES = 25
-"""Simulated declines of each kind."""
-LONGEST = 90
-"""Nights after a drop that are simulated."""
+"""Simulated declines per kind."""
+MAX_DELAY = 90
+"""Simulated nights after a drop."""
 GOOD = (1, 30, 180)
 DROPS = (0.05, 0.1, 0.2)
 ODD = 1 / 17
-"""Share of nights that are bad where the nights' moods are skewed."""
+"""Share of bad nights if night effects are skewed."""
 GAIN = 0.02
-"""Mean difference of a champion that is better than the one before it."""
+"""Mean gain of a champion that is better than the previous one."""
 LEVEL, PROMISING = 0.6, (10, 50, 250)
-"""Rate of right answers of a champion that does not drift, and held-out items that its published score is of."""
+"""A stable champion's rate of right answers, and the numbers of held-out items of its published score."""
 SHRINKING = ((1000, 10), (200, 20))
-"""Items of a night, for 60 nights and from then on."""
+"""Items per night, in the first 60 nights and afterwards."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Nights of a kind, on which the champion is as good as the one before it in the mean."""
+    """A distribution of nights on which the champion equals the previous one in the mean."""
 
     name: str
     differing: float | None
-    """Share of the items on which one skill is right and the other is wrong; None for graded scores."""
+    """Share of items where only one skill is right; None for graded scores."""
     shared: float
-    """Share of the items' variance that a night's items share (the intraclass correlation)."""
+    """Intraclass correlation of a night's items."""
     skewed: bool = False
-    """Whether few nights are bad and the others a little good, rather than that moods are normal."""
+    """Few bad nights and many slightly good ones, instead of normal night effects."""
 
     def night(self, random: Random, size: int, mean: float = 0.0) -> NightMean:
-        """Return a night of some items, with a mood of its own."""
+        """Draw a night of `size` items with its own effect."""
         variance = 0.04 if self.differing is None else self.differing
-        mood = math.sqrt(variance * self.shared / (1 - self.shared))
+        spread = math.sqrt(variance * self.shared / (1 - self.shared))
         if self.skewed:
-            mean += -4 * mood if random.random() < ODD else mood / 4
+            mean += -4 * spread if random.random() < ODD else spread / 4
         else:
-            mean += random.gauss(0, mood)
+            mean += random.gauss(0, spread)
         values = [self._item(random, max(-1.0, min(1.0, mean))) for _ in range(size)]
-        found = math.fsum(values) / size
-        return NightMean(mean=found, variance=math.fsum((one - found) ** 2 for one in values) / size, count=size)
+        average = math.fsum(values) / size
+        return NightMean(mean=average, variance=math.fsum((one - average) ** 2 for one in values) / size, count=size)
 
     def _item(self, random: Random, mean: float) -> float:
         if self.differing is None:
@@ -65,9 +65,9 @@ class Kind:
 
 
 def night_of_answers(random: Random, size: int, shared: float, promise: float) -> NightMean:
-    """Return a night of a champion's answers of rate LEVEL in the mean, less what was promised of it."""
-    mood = random.gauss(0, math.sqrt(LEVEL * (1 - LEVEL) * shared))
-    rate = max(0.0, min(1.0, LEVEL + mood))
+    """Draw a night of answers with mean rate LEVEL, minus the published score."""
+    effect = random.gauss(0, math.sqrt(LEVEL * (1 - LEVEL) * shared))
+    rate = max(0.0, min(1.0, LEVEL + effect))
     found = sum(random.random() < rate for _ in range(size)) / size
     return NightMean(mean=found - promise, variance=found * (1 - found), count=size)
 
@@ -101,19 +101,19 @@ DELAYS_NOTE = (
 
 
 def false_demotions(kind: Kind, size: int, gain: float = 0.0, months: int = MONTHS) -> float:
-    """Return the share of months with a demotion of a champion that did not decline."""
+    """Return the share of months that demote a champion without a decline."""
     random = Random(f"{SEED}, {kind}, {size}, {gain}")  # noqa: S311
     return sum(_demoted(random, kind, size, 0, -gain, MONTH) is not None for _ in range(months)) / months
 
 
 def false_drifts(shared: float, published: int, size: int, months: int = MONTHS) -> float:
-    """Return the share of months with a drift of a champion that answers as it did when it was published."""
+    """Return the share of months with a drift verdict on a stable champion."""
     random = Random(f"{SEED}, drift, {shared}, {published}, {size}")  # noqa: S311
     return sum(_drifts(random, shared, published, size) for _ in range(months)) / months
 
 
 def false_alarms_of_fewer_items(before: int, after: int, months: int = MONTHS) -> float:
-    """Return the share of months with a demotion when nights have fewer items than the 60 nights before."""
+    """Return the share of months with a demotion after 60 nights with more items."""
     random, kind, alarms = Random(f"{SEED}, fewer, {before}, {after}"), KINDS[0], 0  # noqa: S311
     for _ in range(months):
         nights = [kind.night(random, before) for _ in range(60)]
@@ -126,7 +126,7 @@ def false_alarms_of_fewer_items(before: int, after: int, months: int = MONTHS) -
 
 
 def false_keeps(kind: Kind, size: int, months: int = MONTHS) -> float:
-    """Return the share of nights on which a champion that is as good as the seed skill is said to be better."""
+    """Return the share of nights that keep a champion that only equals the seed skill."""
     random, kept = Random(f"{SEED}, keep, {kind}, {size}"), 0  # noqa: S311
     for _ in range(months):
         nights = [kind.night(random, size) for _ in range(MONTH)]
@@ -137,10 +137,10 @@ def false_keeps(kind: Kind, size: int, months: int = MONTHS) -> float:
 
 
 def delay(kind: Kind, size: int, good: int, drop: float, declines: int = DECLINES) -> float:
-    """Return the median number of nights from a drop to the demotion; infinity if there is none in LONGEST nights."""
+    """Return the median number of nights from a drop to the demotion; infinity if more than MAX_DELAY."""
     random = Random(f"{SEED}, {kind}, {size}, {good}, {drop}")  # noqa: S311
-    found = (_demoted(random, kind, size, good, drop, LONGEST) for _ in range(declines))
-    return median(math.inf if nights is None else nights for nights in found)
+    delays = (_demoted(random, kind, size, good, drop, MAX_DELAY) for _ in range(declines))
+    return median(math.inf if nights is None else nights for nights in delays)
 
 
 def measure() -> None:
@@ -179,7 +179,7 @@ def measure() -> None:
 
 
 def _claims() -> Iterator[tuple[str, str, float, Callable[[int], float]]]:
-    """Yield each row: what is claimed falsely, of which nights, and how often with so many items a night."""
+    """Yield rows: the false claim, the scores, the correlation, and the rate by items per night."""
     for kind in KINDS:
         yield "demote, as good as the one before", kind.name, kind.shared, partial(false_demotions, kind)
     for kind in KINDS[:2]:
@@ -189,8 +189,8 @@ def _claims() -> Iterator[tuple[str, str, float, Callable[[int], float]]]:
         yield "keep, as good as the seed skill", kind.name, kind.shared, partial(false_keeps, kind)
     for shared in (0.0, 0.1):
         for published in PROMISING:
-            said = f"hard, published by {published} items"
-            yield "drift, as good as published", said, shared, partial(false_drifts, shared, published)
+            scores = f"hard, published by {published} items"
+            yield "drift, as good as published", scores, shared, partial(false_drifts, shared, published)
 
 
 def _drifts(random: Random, shared: float, published: int, size: int) -> bool:
@@ -213,4 +213,4 @@ def _demoted(random: Random, kind: Kind, size: int, good: int, drop: float, most
 
 
 def _shown(nights: float) -> str:
-    return f"{nights:.0f}" if math.isfinite(nights) else f"more than {LONGEST}"
+    return f"{nights:.0f}" if math.isfinite(nights) else f"more than {MAX_DELAY}"

@@ -1,4 +1,4 @@
-"""A function in a process of its own, at the other end of a pipe."""
+"""A function in a separate process with a pipe."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 @contextmanager
 def piped(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
-    """Run a function in a process of its own, with a pipe as its first argument; it ends when the pipe is closed."""
+    """Run a function in a separate process with a pipe as its first argument, until the pipe closes."""
     context = multiprocessing.get_context("spawn")
     mine, its = context.Pipe()
     process = context.Process(target=target, args=(its, *arguments))

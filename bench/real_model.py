@@ -25,7 +25,7 @@ https://huggingface.co/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF has the file qwen2.
 
 
 def main(arguments: list[str]) -> int:
-    """Train with the model; 0 if the table is written."""
+    """Train with the model; return 0 if the table is written."""
     parser = argparse.ArgumentParser(prog="python -m bench.real_model", description=__doc__)
     parser.add_argument("model", nargs="?", default="", help="GGUF file, or base URL of a server")
     parser.add_argument("--seeds", type=int, default=2, help="trainings, each with another seed (default: %(default)s)")
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stdout)
     logging.getLogger("skillopt_airflow").setLevel(logging.INFO)
     try:
-        with served(options.model) as (address, model), place(LOCAL / "real", address, model) as variables:
+        with serve(options.model) as (address, model), place(LOCAL / "real", address, model) as variables:
             os.environ.update(variables)
             # Airflow reads the environment when it's imported.
             from bench import real_training
@@ -50,11 +50,11 @@ def main(arguments: list[str]) -> int:
 
 
 @contextmanager
-def served(model: str) -> Iterator[tuple[str, str]]:
-    """Yield the base URL of a model's server, and the model as knobs name it.
+def serve(model: str) -> Iterator[tuple[str, str]]:
+    """Yield the base URL of a model's server, and the model's name for knobs.
 
     Raises:
-        PlatformError: there's no such file, or llama.cpp doesn't serve it.
+        PlatformError: the file doesn't exist, or llama.cpp can't serve it.
     """
     if model.startswith(("http://", "https://")):
         yield model, "openai-chat:local"
@@ -63,12 +63,12 @@ def served(model: str) -> Iterator[tuple[str, str]]:
     if not weights.is_file():
         raise PlatformError(f"MODEL = {model}: no such file. Name a GGUF file.")
     LOCAL.mkdir(exist_ok=True)
-    with llama.served(llama.installed(LOCAL / "llama"), weights, LOCAL / "llama.log") as address:
+    with llama.serve(llama.install(LOCAL / "llama"), weights, LOCAL / "llama.log") as address:
         yield address, f"openai-chat:{weights.stem.lower()}"
 
 
 def description(model: str) -> str:
-    """Return a model as the table names it; a file with the beginning of its SHA-256."""
+    """Return the model's name for the table; for a file, with its SHA-256 prefix."""
     if not Path(model).is_file():
         return model
     with Path(model).open("rb") as file:

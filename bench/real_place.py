@@ -1,4 +1,4 @@
-"""The surroundings of a training with a real model: examples/ledger as a benchmark, an S3 server, and connections."""
+"""The setup of a training with a real model: examples/ledger as a benchmark, an S3 server, and connections."""
 
 import os
 import shutil
@@ -25,15 +25,12 @@ EXAMPLE = PROJECT / "examples" / "ledger"
 
 @contextmanager
 def place(folder: Path, address: str, model: str) -> Iterator[Mapping[str, str]]:
-    """Empty a folder, run an S3 server in it, and yield the variables by which a training finds all it needs.
+    """Run an S3 server in a folder, and yield the environment variables for a training.
 
     Args:
-        folder: what it holds is deleted. It keeps what the training stores.
-        address: base URL of the server of the model, which is target and optimizer.
+        folder: emptied first; contains the results of the training.
+        address: base URL of the model server for target and optimizer.
         model: the model, such as openai-chat:NAME.
-
-    Raises:
-        PlatformError: the S3 server doesn't start.
     """
     shutil.rmtree(folder, ignore_errors=True)
     benchmark = folder / EXAMPLE.name
@@ -44,7 +41,7 @@ def place(folder: Path, address: str, model: str) -> Iterator[Mapping[str, str]]
         for bucket in (StorageGroup().bucket, StorageGroup().artifact_bucket):
             objectstore.client(s3).create_bucket(Bucket=bucket)
         yield own_variables(Home.at(folder), os.environ) | {
-            # Its hook tells of each client.
+            # The hook logs each client.
             "AIRFLOW__LOGGING__NAMESPACE_LEVELS": "airflow.providers.amazon=WARNING",
             LIST_VARIABLE: str(benchmark),
             S3_CONNECTION: s3_connection(s3),

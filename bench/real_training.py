@@ -1,4 +1,4 @@
-"""Trainings of examples/ledger in this process, with the models and the S3 server of Airflow's connections."""
+"""Trainings of examples/ledger in this process, with models and S3 server from Airflow's connections."""
 
 import logging
 import threading
@@ -53,7 +53,7 @@ log = logging.getLogger("skillopt_airflow.bench")
 
 
 class Floor(NamedTuple):
-    """The two skills that no training made, on the test split."""
+    """Scores of the seed skill and the hand-written skill on the test split."""
 
     seed: MeasuredScore
     written: MeasuredScore
@@ -61,10 +61,10 @@ class Floor(NamedTuple):
 
 
 class OnThisMachine(AirflowConnections):
-    """Rollouts are processes of this machine, so they need no engine and no image."""
+    """Rollouts are local processes, so they need no engine and no image."""
 
     def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
-        """Check the models; return the name of no image."""
+        """Only check the models."""
         self._check_models(config.model, asked)
         return "no image"
 
@@ -73,19 +73,18 @@ class LoggedLoop(TrainingLoop):
     """A training that logs the name of each task."""
 
     def task(self, name: str, work: Callable[[], Any]) -> Any:
-        """Log the name, and carry out the task."""
         log.info("--- %s", name)
         return work()
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A training's result."""
 
     seed: int
     history: History
     gain: PairedTable
-    """The best skill against the seed skill on the test split."""
+    """Best skill compared with the seed skill on the test split."""
     diff: str
     minutes: float
 
@@ -94,13 +93,10 @@ def measure(model: str, description: str, seeds: int, settings: Sequence[str] = 
     """Score the hand-written skill, train once per seed, and write the table.
 
     Args:
-        model: the model as knobs name it.
-        description: the model as the table names it.
+        model: the model's name for knobs.
+        description: the model's name for the table.
         seeds: number of trainings.
-        settings: knobs over those of the preset, as KEY=VALUE.
-
-    Raises:
-        SkillOptError: of the kind that says what's wrong.
+        settings: knobs that override the preset, as KEY=VALUE.
     """
     floor = hand_written(configured(model, 0, settings))
     changed = f" (changed: {', '.join(settings)})" if settings else ""
@@ -111,9 +107,9 @@ def measure(model: str, description: str, seeds: int, settings: Sequence[str] = 
         "are. The trainings reuse the seed skill's test rollouts. A person wrote "
         "the hand-written skill: it shows what the target can do with good instructions."
     )
-    trainings: list[Trained] = []
+    trainings: list[TrainingResult] = []
     for seed in range(seeds + 1):
-        # The table is there after each training, since one may take hours.
+        # Write the table after each training, because trainings can take hours.
         trainings += [trained(configured(model, seed, settings))] if seed else []
         table = tables.Section("Scores", note, HEADER, [*_floor_rows(floor), *map(_row, trainings)])
         sections = [table, *map(_section, trainings)]
@@ -121,11 +117,6 @@ def measure(model: str, description: str, seeds: int, settings: Sequence[str] = 
 
 
 def configured(model: str, seed: int, settings: Sequence[str] = ()) -> TrainConfig:
-    """Return the configuration of a training.
-
-    Raises:
-        ConfigError: a setting is no knob, or has no value that it may have.
-    """
     own = {"train.seed": seed, "model.target": model, "model.optimizer": model}
     preset = preset_of(BENCHMARK, PRESET).settings
     return read_config(benchmark_config(BENCHMARK).model_dump(), preset, nest(knobs(settings) | own))
@@ -133,7 +124,7 @@ def configured(model: str, seed: int, settings: Sequence[str] = ()) -> TrainConf
 
 def hand_written(config: TrainConfig) -> Floor:
     """Compare the hand-written skill with the seed skill on the test split."""
-    run, rules, model = opened("hand-written"), config.evaluation, config.model
+    run, rules, model = open_run("hand-written"), config.evaluation, config.model
     text = (EXAMPLE / "hand_written.md").read_text(encoding="utf-8")
     request = MatrixRequest(
         skills=("seed", text), targets=(str(model.target),), harnesses=(model.harness,), splits=(Split.TEST,)
@@ -144,13 +135,12 @@ def hand_written(config: TrainConfig) -> Floor:
     return Floor(MeasuredScore.of(seed, rules), MeasuredScore.of(written, rules), paired(written, seed, rules))
 
 
-def trained(config: TrainConfig) -> Trained:
-    """Train and test."""
-    run, clock = opened(f"seed-{config.train.seed}"), time.monotonic()
+def trained(config: TrainConfig) -> TrainingResult:
+    run, clock = open_run(f"seed-{config.train.seed}"), time.monotonic()
     state = LoggedLoop(run, config, partial(roll_out, run))()
     seed, best = run.skill(0), run.skill(state.best.version)
     before, after = (measured(run, Split.TEST, skill) for skill in (seed, best))
-    return Trained(
+    return TrainingResult(
         seed=config.train.seed,
         history=run.store.get_model(run.keys.history, History),
         gain=paired(after, before, config.evaluation),
@@ -162,14 +152,13 @@ def trained(config: TrainConfig) -> Trained:
 
 
 def roll_out(run: TrainingRun, refs: Sequence[JsonObject]) -> None:
-    """Carry out chunks, each in a process of the rollout program behind the real gateway."""
+    """Run chunks, each in a rollout process with the real gateway."""
     for ref in refs:
         work = ChunkWorkload(run, ref, "real")
         run_workload(work, partial(_process, work), threading.Event())
 
 
-def opened(name: str) -> TrainingRun:
-    """Return a run of the example."""
+def open_run(name: str) -> TrainingRun:
     return TrainingRun(RunRef(benchmark=BENCHMARK, run=name, storage=StorageGroup()), OnThisMachine())
 
 
@@ -185,11 +174,11 @@ def _floor_rows(floor: Floor) -> list[tables.Cells]:
     ]
 
 
-def _row(one: Trained) -> tables.Cells:
+def _row(one: TrainingResult) -> tables.Cells:
     history = one.history
     return (
         f"best skill, seed {one.seed}",
-        # A training that stopped for want of usable answers has tested nothing.
+        # A training that stopped early has no test scores.
         *(_score(history.test["best"]) if "best" in history.test else ("stopped", "")),
         _difference(one.gain),
         f"{history.seed.score:.3f} to {history.best.score:.3f}",
@@ -201,7 +190,7 @@ def _row(one: Trained) -> tables.Cells:
     )
 
 
-def _section(one: Trained) -> tables.Section:
+def _section(one: TrainingResult) -> tables.Section:
     rows = [
         (
             moment.step,

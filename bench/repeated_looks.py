@@ -1,4 +1,4 @@
-"""A look at something every so often while a block runs."""
+"""Repeated polling while a block runs."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def looking(look: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Look in a thread of its own, with so many seconds between two looks, until the block ends, and once more then."""
+def polling(poll: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call `poll` every `seconds` in a thread until the block ends, and once more afterwards."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(seconds):
-            look()
+            poll()
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -21,4 +21,4 @@ def looking(look: Callable[[], None], seconds: float) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        look()
+        poll()

@@ -16,10 +16,10 @@ END_SECONDS = 10.0
 
 @contextmanager
 def server_in(folder: Path) -> Iterator[str]:
-    """Yield the URL of a separate server. Its objects are in `s3` in the folder.
+    """Yield the URL of a separate server with its objects in `folder`/s3.
 
     Raises:
-        PlatformError: it does not start; the text has its log.
+        PlatformError: the server doesn't start.
     """
     own, (port,) = folder / "s3", free_ports(1)
     own.mkdir()

@@ -1,4 +1,4 @@
-"""The 400 real SearchQA items of the method's training split, with the stand-in as target and optimizer."""
+"""A training on the 400 SearchQA items of the paper's training split, with the stand-in as target and optimizer."""
 
 from collections import Counter
 from statistics import mean
@@ -18,10 +18,10 @@ NOTE = (
 
 
 def measure() -> None:
-    """Train once; the data is not part of the project.
+    """Train once.
 
     Raises:
-        DataError: the data is not there.
+        DataError: the data is missing.
     """
     need_searchqa()
     layer = {

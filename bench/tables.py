@@ -14,8 +14,6 @@ Cells = Sequence[object]
 
 
 class Section(NamedTuple):
-    """One of the tables of a page."""
-
     title: str
     note: str
     header: Sequence[str]
@@ -28,7 +26,7 @@ def write(name: str, title: str, note: str, header: Sequence[str], rows: Sequenc
 
 
 def write_sections(name: str, title: str, note: str, sections: Sequence[Section], command: str = "make bench") -> None:
-    """Write and print `results/<name>.md` with several tables; `command` is what a reader types to get it."""
+    """Write and print `results/<name>.md` with several tables; `command` recreates it."""
     parts = (["", f"## {one.title}", "", one.note, "", *_table(one.header, one.rows)] for one in sections)
     _write(name, title, [note, *(line for part in parts for line in part)], command)
 

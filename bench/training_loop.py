@@ -1,4 +1,4 @@
-"""A training without Airflow: the stages in the order of the DAGs, under the names of their tasks."""
+"""A training without Airflow: the stages in the order of the DAGs, with the names of their tasks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,19 +19,19 @@ from skillopt_airflow.training.step.steps import plan_ahead
 
 
 class TrainingLoop:
-    """A run, trained in this process; done again, it does again what its stages have not stored.
+    """Trains a run in this process; a second call resumes from stored results.
 
     Args:
         run: the run.
-        config: its configuration, complete.
-        roll_out: carries out the chunks behind the references of a plan.
+        config: the complete configuration.
+        roll_out: runs the chunks of a plan.
     """
 
     def __init__(self, run: TrainingRun, config: TrainConfig, roll_out: Callable[[Sequence[JsonObject]], None]) -> None:
         self.run, self.config, self._roll_out = run, config, roll_out
 
     def __call__(self) -> RunState:
-        """Prepare the run, train, test and report; return the state that it ends with."""
+        """Prepare, train, test, and report; return the final state."""
         run = self.run
         seed = self.task("prepare", lambda: prepare_training(run, self.config))
         self.task("preflight", lambda: preflight(run, self._roll_out))
@@ -54,10 +54,10 @@ class TrainingLoop:
         return run.state(run.timeline[-1])
 
     def publish(self, name: str) -> Publication | str:
-        """Publish the best skill of the trained run; return why not if the publish gate withholds it.
+        """Publish the best skill; return the reason if the publish gate withholds it.
 
         Raises:
-            Conflict: another publisher moved the champion meanwhile.
+            Conflict: another publisher moved the champion.
         """
         run = self.run
         rules = run.config.publishing

@@ -1,4 +1,4 @@
-"""The rate at which gates and intervals are right, by simulations of worlds in which everything is known."""
+"""Simulations of gates and intervals with known truth: error rates, power, and coverage."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,28 +19,27 @@ SEED = 42
 ALPHA = 0.05
 SIZES = (17, 40, 200)
 TRIALS: Mapping[int, int] = {17: 2000, 40: 2000, 200: 1000, 1000: 300}
-"""Trials of a row, by its number of items."""
+"""Trials per row by number of items."""
 FIRST_LOOK = "exact_paired, first look"
 TESTS = ("exact_paired", "signs alone", FIRST_LOOK)
-"""The test of means at alpha, that of wins and losses that it is compared with, and how a first look publishes."""
+"""The test of means, the sign test, and the test of means at the level of a first look."""
 TEXTS = ("ten items a text", "texts of unequal size (Zipf)")
 TIMEOUTS = ("timeouts among losses", "timeouts among the current skill's wins")
 OFTEN_A_LITTLE = "a little better on nine items of ten, much worse on one"
 
 ROUNDING = 1e-12
 Spread = Callable[..., Iterable[Any]]
-"""`map`, in one process or several."""
+"""`map` in one or several processes."""
 
 
 @cache
 def rules(policy: str, draws: int) -> EvaluationGroup:
-    """Return the rules of a policy at its defaults."""
     knobs = {"gate_policy": policy, "gate_metric": "soft", "draws": draws}
     return EvaluationGroup.model_validate(knobs)
 
 
 def rates(world: str, items: int, draws: int, trials: int) -> dict[str, float]:
-    """Return the share of candidates that change nothing and are accepted, by policy."""
+    """Return the false positive rate by policy."""
     random, accepted = _random(world, items, draws), Counter[str]()
     for _ in range(trials):
         contest = Contest.of(WORLDS[world], items, 0.0, random)
@@ -49,7 +48,7 @@ def rates(world: str, items: int, draws: int, trials: int) -> dict[str, float]:
 
 
 def found(world: str, items: int, draws: int, gain: float, trials: int) -> dict[str, float]:
-    """Return the share of candidates with a gain that each of TESTS accepts; a loss is a negative gain."""
+    """Return the share of candidates with a gain (or a loss) that each of TESTS accepts."""
     random, accepted = _random(world, items, draws, gain), Counter[str]()
     for _ in range(trials):
         contest = (
@@ -69,7 +68,7 @@ def found(world: str, items: int, draws: int, gain: float, trials: int) -> dict[
 
 
 def covered(world: str, items: int, draws: int, gain: float, trials: int) -> tuple[float, float, float, float]:
-    """Return the shares of intervals that hold the truth, and their mean widths: of differences, and of scores."""
+    """Return coverage and mean width of the intervals of differences and of scores."""
     random, held, width = _random(world, items, draws, gain, "intervals"), [0, 0], [0.0, 0.0]
     one = rules("strict", draws)
     for _ in range(trials):
@@ -84,14 +83,14 @@ def covered(world: str, items: int, draws: int, gain: float, trials: int) -> tup
 
 
 def sections(trials: Mapping[int, int]) -> list[tables.Section]:
-    """Return all tables, simulated by as many processes as there are cores."""
+    """Return all tables, simulated on all cores."""
     with ProcessPoolExecutor() as pool:
         made = [make(pool.map, trials) for make in (_do_nothing, _skewed, _gains, _intervals, _smallest)]
         return made + truth_publishing.sections(pool.map, truth_publishing.TRIALS)
 
 
 def measure() -> None:
-    """Simulate and write the tables; needs no platform."""
+    """Write the tables; needs no platform."""
     counts = ", ".join(f"{count:,} with {items:,} items" for items, count in TRIALS.items())
     note = (
         "Simulations of the project's own functions at their defaults (alpha 0.05). "
@@ -198,7 +197,6 @@ def _at_smallest(world: str, items: int, draws: int, trials: int) -> tuple[float
 def _found(
     spread: Spread, cases: Sequence[tuple[str, int, int, float]], trials: Mapping[int, int]
 ) -> list[Sequence[object]]:
-    """Return a row of the table for each case."""
     shares = spread(found, *zip(*cases, strict=True), [trials[items] for _, items, _, _ in cases])
     return [
         (items, world, draws, f"{100 * gain:+.0f}", *map(_percent, each.values()))
@@ -207,7 +205,6 @@ def _found(
 
 
 def _accepting(contest: Contest, draws: int, random: Random) -> list[str]:
-    """Return the policies that accept the candidate."""
     candidate, current = contest.measured(draws, random)
     return [name for name in POLICIES if decide(candidate, current, current, rules(name, draws)).action.accepted]
 

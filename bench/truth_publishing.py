@@ -1,4 +1,4 @@
-"""Simulations of publishing skills that were chosen on a selection split, in worlds in which everything is known."""
+"""Simulations of publishing skills chosen on a selection split, with known truth."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,28 +23,28 @@ from skillopt_airflow.core.gate.run_gates import PROMISING, publishing_rules
 Rates = NDArray[np.float64]
 
 CANDIDATES = 40
-"""Candidates that are measured on the selection split before the best one is published."""
+"""Candidates per search."""
 TRIES = 10
-"""Searches one after the other, each of which ends with a try to publish against the same champion."""
+"""Searches in sequence, each with an attempt to publish against the same champion."""
 SEED = 42
 MEAN = 0.5
-"""Rate of right answers of the champion, over all items that there could be."""
+"""True rate of right answers of the champion."""
 REWRITTEN = 0.2
-"""Share of the items whose answers an edit changes, where the target is deterministic."""
+"""Share of items whose answers an edit changes with a deterministic target."""
 EFFECT = 0.02
-"""Standard deviation of an edit's effect on the rate of right answers, where edits help or harm."""
+"""Standard deviation of an edit's effect on the rate of right answers."""
 TRIALS: Mapping[int, int] = {17: 500, 40: 500, 200: 400, 1000: 160}
-"""Champions of a row, each with TRIES searches, by the number of items of each split."""
+"""Champions per row by items per split."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The way items are answered; unless edits help or harm, every skill is as good as the champion."""
+    """Distribution of answers; without `effect`, all skills equal the champion."""
 
     mixed: bool = False
-    """Rates differ from item to item, from 0 to 1; else every answer is a coin's toss."""
+    """Rates vary between items from 0 to 1; else every answer is a coin toss."""
     fixed: bool = False
-    """The target is deterministic: a skill's answer to an item is the same in every draw."""
+    """Deterministic target: the same answer in every draw."""
     effect: float = 0.0
 
 
@@ -57,11 +57,11 @@ ANSWERS: Mapping[str, Answers] = {
 Search = Literal["40 side by side", "40 steps"]
 SEARCHES: tuple[Search, ...] = ("40 side by side", "40 steps")
 Case = tuple[str, int, int, Search]
-"""Answers, items, draws and search of a row."""
+"""Answers, items, draws, and search of a row."""
 
 
 class Skill(NamedTuple):
-    """The rates at which a skill answers the items of two splits right, and what that is over all items."""
+    """Rates of right answers by item in two splits, and the true rate."""
 
     val: Rates
     test: Rates
@@ -69,7 +69,7 @@ class Skill(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """A search's best skill and the champion, with what was measured of them on the test split."""
+    """A search's best skill and the champion, with their evaluations on the test split."""
 
     best: Skill
     champion: Skill
@@ -78,37 +78,36 @@ class Contest(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A search's best skill when it is to be published."""
+    """An attempt to publish a search's best skill."""
 
     published: bool
-    """Whether exact_paired accepts it on the test split, at the level of its look."""
+    """exact_paired accepts it on the test split, at the level of its look."""
     on_val: bool
-    """Whether exact_paired at 0.05 accepts it on fresh draws of the selection split, if it is the first one."""
+    """exact_paired at 0.05 accepts it on new draws of the selection split; only for the first attempt."""
     better: bool
-    """Whether it is better than the champion."""
+    """It is truly better than the champion."""
     too_high: float
-    """The score that the manifest promises, of items that decided nothing, less the truth."""
+    """Bias of the published score, from held-out items."""
     too_high_where_decided: float
-    """The same of the items by which the publish gate decided."""
+    """Bias of the score from the items of the publish gate."""
     too_high_on_val: float
     held: bool
-    """Whether the promised interval holds the truth."""
+    """The published interval contains the truth."""
 
 
 @cache
 def rules(draws: int, look: int) -> EvaluationGroup:
-    """Return the rules of a look at the test split."""
     return publishing_rules(EvaluationGroup(gate_metric="soft"), PublishingGroup(draws=draws), look)
 
 
 def sections(spread: Callable[..., Iterable[Any]], trials: Mapping[int, int]) -> list[tables.Section]:
-    """Return the tables; `spread` is `map`, in one process or several."""
+    """Return the tables; `spread` is `map` in one or several processes."""
     cases: list[Case] = [
         (answers, items, draws, search)
         for items in trials
         for answers, world in ANSWERS.items()
         for draws in (1, 3)
-        # Where edits change nothing about the answers' rates, it does not matter what they are made on.
+        # Without effects of edits, the kind of search doesn't matter.
         for search in (SEARCHES if world.fixed or world.effect else SEARCHES[:1])
     ]
     found = spread(searched, *zip(*cases, strict=True), [trials[items] for _, items, _, _ in cases])
@@ -123,7 +122,6 @@ def sections(spread: Callable[..., Iterable[Any]], trials: Mapping[int, int]) ->
 
 
 def searched(answers: str, items: int, draws: int, search: Search, trials: int) -> list[list[Attempt]]:
-    """Return the attempts to publish against each of many champions."""
     return [attempts(answers, items, draws, search, (SEED, items, draws, trial)) for trial in range(trials)]
 
 
@@ -200,12 +198,12 @@ def _percent(outcomes: Iterable[bool]) -> str:
 
 
 def attempts(answers: str, items: int, draws: int, search: Search, seed: Sequence[int]) -> list[Attempt]:
-    """Search TRIES times for a skill that beats one champion; a search that found none on its split tries nothing."""
+    """Search TRIES times for a skill that beats one champion; a search without a better skill makes no attempt."""
     world, random = ANSWERS[answers], default_rng(seed)
     base = [random.random(items) if world.mixed else np.full(items, MEAN) for _ in ("val", "test")]
     val, test = (_answered(rates, world, random) for rates in base)
     champion = Skill(val, test, MEAN)
-    # Stored rollouts are reused, so that all attempts meet the same ones.
+    # All attempts reuse the champion's stored rollouts.
     measured = _measured(champion.test, draws, random)
     found: list[Attempt] = []
     for _ in range(TRIES):
@@ -219,7 +217,7 @@ def attempts(answers: str, items: int, draws: int, search: Search, seed: Sequenc
 def _searched(
     champion: Skill, base: Sequence[Rates], world: Answers, draws: int, search: Search, random: Generator
 ) -> tuple[Skill, float]:
-    """Return the skill with the highest score on the selection split, and that score."""
+    """Return the skill with the highest selection score, and that score."""
     best, highest = champion, float(_drawn(champion.val, draws, random).mean())
     for _ in range(CANDIDATES):
         candidate = _edited(champion if search == "40 side by side" else best, base, world, search, random)
@@ -235,7 +233,7 @@ def _edited(skill: Skill, base: Sequence[Rates], world: Answers, search: Search,
         val, test = (np.clip(rates + change, 0.0, 1.0) for rates in (skill.val, skill.test))
         return Skill(val, test, min(1.0, max(0.0, skill.rate + change)))
     if not world.fixed:
-        # Another skill, although it answers alike.
+        # A new object with the same answers.
         return Skill(*skill)
     share = 1.0 if search == "40 side by side" else REWRITTEN
     val, test = (
@@ -264,7 +262,7 @@ def _attempt(contest: Contest, selected_by: float, draws: int, look: int, random
 
 
 def _part(evaluation: Evaluation, *, promises: bool) -> Evaluation:
-    """Return the items that are held out from the gate, one in PROMISING, or the others."""
+    """Return the items that are held out from the gate (one of PROMISING), or the others."""
     scores = [(item, score) for place, (item, score) in enumerate(sorted(evaluation.scores.items()))
               if (place % PROMISING == 0) is promises]  # fmt: skip
     return evaluation.model_copy(update={"scores": dict(scores)})
@@ -276,7 +274,7 @@ def _accepted_on_val(best: Skill, champion: Skill, once: EvaluationGroup, draws:
 
 
 def _answered(rates: Rates, world: Answers, random: Generator) -> Rates:
-    """Return the rates of one skill: those of the items or, of a deterministic target, its answers."""
+    """Return the items' rates, or a deterministic target's answers."""
     return (random.random(len(rates)) < rates).astype(float) if world.fixed else rates
 
 

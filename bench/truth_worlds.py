@@ -1,4 +1,4 @@
-"""Worlds of two skills and their answers, of which everything is known."""
+"""Simulated answers of two skills with known truth."""
 
 from bisect import bisect
 from collections import defaultdict
@@ -14,33 +14,32 @@ from skillopt_airflow.core.values.types import Status
 
 @dataclass(frozen=True)
 class World:
-    """The way items are answered; without a gain both skills answer alike."""
+    """Distribution of answers; without a gain, both skills are equal."""
 
     chance: Callable[[Random], float]
-    """Draws the chance that the current skill answers an item right, before there is a gain."""
+    """Draws the current skill's probability of a right answer, before a gain."""
     mean: float = 0.5
-    """Mean of these chances."""
+    """Mean probability."""
     fixed: bool = False
-    """The target is deterministic: a skill's answer to an item is the same in every draw."""
+    """Deterministic target: the same answer in every draw."""
     graded: bool = False
-    """A right answer has partial credit, as it comes."""
+    """Right answers have random partial credit."""
     credit: bool = False
-    """An answer has exactly so much credit as its chance."""
+    """The credit equals the probability."""
     texts: Callable[[int], Sequence[int]] | None = None
-    """Returns each item's text: what the candidate changes about one item, it changes about all items of the text."""
+    """Returns the text of each item; the candidate's effect is the same for all items of a text."""
     losses_fail: bool = False
-    """The candidate times out on its losses, up to what an evaluation may miss."""
+    """The candidate times out on its losses, up to MISSED."""
     rival_fails: bool = False
-    """The current skill times out on its wins, up to what an evaluation may miss."""
+    """The current skill times out on its wins, up to MISSED."""
 
 
 def ten_each(items: int) -> Sequence[int]:
-    """Return texts with ten items each."""
     return [place // 10 for place in range(items)]
 
 
 def zipf(items: int) -> Sequence[int]:
-    """Return one text per ten items, whose sizes fall as 1/rank."""
+    """Return one text per ten items, with sizes proportional to 1/rank."""
     ranks = range(1, items // 10 + 1)
     ends = list(accumulate(1 / rank for rank in ranks))
     return [bisect(ends, (place + 0.5) / items * ends[-1]) for place in range(items)]
@@ -63,14 +62,14 @@ WORLDS: Mapping[str, World] = {
 CREDIT = 2 / 3
 """Mean partial credit of a right answer."""
 MISSED = 0.05
-"""Share of the items that may time out."""
+"""Maximum share of items that time out."""
 SWAY = 0.3
-"""Most that a candidate changes the chance of a text's items, either way."""
+"""Maximum effect of a candidate on a text's items, in both directions."""
 
 
 @dataclass(frozen=True)
 class Contest:
-    """A candidate and the current skill on drawn items: chances by item."""
+    """Probabilities of right answers by item, for candidate and current skill."""
 
     world: World
     candidate: Sequence[float]
@@ -78,14 +77,14 @@ class Contest:
 
     @classmethod
     def often_a_little(cls, items: int, gain: float, random: Random) -> "Contest":
-        """Return a candidate that loses half of the credit on one item of ten, and wins so much on the others."""
+        """Return a candidate that loses much on one item of ten, and wins a little on the others."""
         won = (gain + 0.1 * 0.5) / 0.9
         candidate = [0.0 if random.random() < 0.1 else 0.5 + won for _ in range(items)]
         return cls(World(lambda random: 0.5, credit=True), candidate, [0.5] * items)
 
     @classmethod
     def of(cls, world: World, items: int, gain: float, random: Random) -> "Contest":
-        """Draw the items; the candidate's mean is higher by `gain` in expectation."""
+        """Draw items; the candidate's expected mean is higher by `gain`."""
         base = [world.chance(random) * (1 - abs(gain)) for _ in range(items)]
         candidate = [chance + max(0.0, gain) for chance in base]
         current = [chance + max(0.0, -gain) for chance in base]
@@ -98,12 +97,12 @@ class Contest:
 
     @staticmethod
     def truth(world: World, gain: float) -> tuple[float, float]:
-        """Return the candidate's gain and its score, over all items that there could be."""
+        """Return the candidate's true gain and score."""
         credit = CREDIT if world.graded else 1.0
         return gain * credit, (world.mean * (1 - abs(gain)) + max(0.0, gain)) * credit
 
     def measured(self, draws: int, random: Random) -> tuple[Evaluation, Evaluation]:
-        """Return the evaluations of candidate and current skill, each on its own draws."""
+        """Evaluate candidate and current skill on independent draws."""
         mine, theirs = (
             [self._score(chance, draws, random) for chance in each] for each in (self.candidate, self.current)
         )
@@ -126,14 +125,13 @@ class Contest:
 
 
 def evaluation_of(scores: Sequence[float], texts: Sequence[int] | None = None) -> Evaluation:
-    """Return the evaluation of items with these scores, grouped by their texts."""
     groups = {} if texts is None else {_name(place): str(text) for place, text in enumerate(texts)}
     found = {_name(place): _item_score(score) for place, score in enumerate(scores)}
     return Evaluation.model_construct(scores=found, failures={}, reason=None, cancelled=0, groups=groups)
 
 
 def _without(evaluation: Evaluation, failed: Sequence[str]) -> Evaluation:
-    """Return the evaluation where these items timed out."""
+    """Return the evaluation with timeouts of these items."""
     scores = {item: score for item, score in evaluation.scores.items() if item not in failed}
     failures = {Status.TIMEOUT: len(failed)} if failed else {}
     return evaluation.model_copy(update={"scores": scores, "failures": failures})

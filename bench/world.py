@@ -1,4 +1,4 @@
-"""Trainings in a world of exactly known rules, on a server of 24 slots that takes its time, through the real DAGs."""
+"""Trainings with the real DAGs in a world of known rules, on a slow model server with 24 slots."""
 
 import time
 from collections import Counter, defaultdict
@@ -26,32 +26,30 @@ BATCH = 40
 
 @dataclass(frozen=True)
 class Form:
-    """A training of the world, and the mean latency of its model server."""
+    """A training in the world, and the mean latency of its model server."""
 
     name: str
-    """Of its table, and of its benchmark."""
+    """Name of the table and the benchmark."""
     latency: float
     epochs: int
     steps: int
-    """Of an epoch."""
+    """Steps per epoch."""
     items: Mapping[Split, int]
     economy: BenchEconomy = MANY_EDITS
 
     @property
     def world(self) -> World:
-        """Return the world that it is made in."""
         return World(economy=self.economy)
 
     @property
     def title(self) -> str:
-        """Return the head of its column."""
         sizes = "/".join(str(count) for count in self.items.values())
         steps = f"{self.epochs} x {self.steps} steps"
         return f"{self.latency:g} s a call, {sizes} items, {steps}, {self.economy.name}"
 
     @property
     def layer(self) -> dict[str, Any]:
-        """Return its benchmark.yaml."""
+        """Contents of benchmark.yaml."""
         return {
             "data": {"uri": str(PLACE / ".local" / "data" / self.name), "split_mode": "split_dir"},
             "train": {"num_epochs": self.epochs, "steps_per_epoch": self.steps, "batch_size": BATCH},
@@ -64,11 +62,11 @@ FORMS = (
     Form("world", 1.0, 4, 10, PAPER),
     Form("world_few_edits", 1.0, 4, 10, PAPER, FEW_EDITS),
     Form("world_5s", 5.0, 4, 10, PAPER),
-    # A few minutes, for comparison with the same before a change.
+    # Takes a few minutes, to compare changes.
     Form("world_small", 1.0, 2, 3, {Split.TRAIN: 3 * BATCH, Split.VAL: 100, Split.TEST: 140}),
 )
 REFERENCE_WALL, REFERENCE_CALLS, REFERENCE_CPU = 1019, 13300, 0.004
-"""What the reference implementation took for the protocol of PAPER at 1 s a call; CPU seconds are those a rollout."""
+"""Wall seconds, calls, and CPU seconds per rollout of the reference implementation with PAPER at 1 s per call."""
 NOTE = (
     f"A training with default settings, but for what a column's head says, batches of {BATCH} and `model.concurrency` "
     f"{SLOTS}, against a server of {SLOTS} slots whose latency is lognormal (sigma {SIGMA:g}) and drawn by the "
@@ -87,7 +85,7 @@ REFERENCE_NOTE = (
 
 
 def measure(form: Form) -> None:
-    """Train once on a platform of its own."""
+    """Train once on a separate platform."""
     with served(WorldServer(form.world, form.latency)) as server:
         connection = model_connection(server.base_url, "openai-chat:world")
         with checkout({form.name: form.layer}, **{form.name: connection}) as place:
@@ -99,7 +97,7 @@ def measure(form: Form) -> None:
 
 
 def reference(form: Form) -> dict[str, str]:
-    """Return the figures of the reference implementation for a form with the protocol of PAPER."""
+    """Return the figures of the reference implementation for a form with PAPER's items."""
     own = REFERENCE_CALLS * REFERENCE_CPU
     wall = (REFERENCE_WALL - own) * form.latency + own
     return {
@@ -153,7 +151,7 @@ def _scores(history: History) -> dict[str, str]:
 
 
 def _seconds(history: History, timings: Mapping[str, Sequence[StageTiming]]) -> dict[str, str]:
-    """Return the seconds of a step by part and by stage, and those of the stages outside the steps in the whole run."""
+    """Return seconds per step by part and stage, and the total seconds of stages outside steps."""
     steps = {step.name: step.seconds for step in history.steps}
     inside, outside = defaultdict[str, float](float), defaultdict[str, float](float)
     for moment, rows in timings.items():

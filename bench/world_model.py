@@ -1,4 +1,4 @@
-"""A world of many items for trainings of the paper's size: SearchQA-like cases, known by the ids in their questions."""
+"""A world of SearchQA-like items for trainings of the paper's size, with ids in the questions."""
 
 import json
 import re
@@ -17,11 +17,11 @@ from skillopt_airflow.core.values.types import JsonObject, Split
 
 @dataclass(frozen=True)
 class BenchEconomy(Economy):
-    """An economy as a table names it."""
+    """An economy with a name for tables."""
 
     name: str = ""
     description: str = ""
-    """A sentence for the note of a table."""
+    """Sentence for the note of a table."""
 
 
 MANY_EDITS = BenchEconomy(
@@ -53,7 +53,7 @@ _CASE = re.compile(r"Question: Case (\S+):")
 
 
 class Cases:
-    """The items of a seed, each known by the id in its question."""
+    """The items of a seed, found by the id in the question."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -61,7 +61,6 @@ class Cases:
         self._known = lru_cache(maxsize=5_000)(self._case)
 
     def find(self, text: str, pictures: Sequence[bytes] = ()) -> KnownItem | None:
-        """Return the item that a prompt is about."""
         case = _CASE.search(text)
         return None if case is None else self._known(case[1])
 
@@ -71,12 +70,12 @@ class Cases:
 
 
 def stand_in(world: World) -> StandIn:
-    """Return the target and the optimizer of a world, which know its cases."""
+    """Return the target and the optimizer of a world."""
     return StandIn(world, Cases(world.seed))
 
 
 def record(item_id: str, seed: int) -> JsonObject:
-    """Return an item as a SearchQA record of that benchmark's length."""
+    """Return a SearchQA record of typical length."""
     words = Random(f"{seed} {item_id}")  # noqa: S311
     documents = [" ".join(words.choices(WORDS, k=DOCUMENT_WORDS)) for _ in range(CONTEXT_DOCUMENTS)]
     return {
@@ -88,7 +87,7 @@ def record(item_id: str, seed: int) -> JsonObject:
 
 
 def write_items(folder: Path, counts: Mapping[Split, int], seed: int = World.seed) -> None:
-    """Write a folder with so many items in each split."""
+    """Write splits with `counts` items."""
     for split, count in counts.items():
         path = folder / split / "items.json"
         path.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The world's model server: so many slots, and a latency drawn for each call by its request."""
+"""The world's model server: limited slots, and a random latency per call."""
 
 import math
 import threading
@@ -15,18 +15,18 @@ from skillopt_airflow.core.values.types import canonical_json, sha256
 
 SLOTS = 24
 SIGMA = 0.5
-"""Standard deviation of the latency's logarithm: one call in twenty takes twice the mean."""
+"""Standard deviation of the logarithm of the latency: 1 of 20 calls takes twice the mean."""
 
 
 class WorldServer(StandInServer):
-    """Answers chat completions; a call above the slots waits as a provider would queue it."""
+    """Answers chat completions; calls beyond the slots wait in a queue."""
 
     def __init__(self, world: World, mean_seconds: float, slots: int = SLOTS) -> None:
         super().__init__("127.0.0.1", 0, stand_in(world))
         self.busy_seconds = 0.0
-        """Sum of the latencies of all calls."""
+        """Total latency of all calls."""
         self.most_at_once = 0
-        """Most calls that were in a slot at the same time."""
+        """Maximum number of concurrent calls."""
         self._world, self._mean = world, mean_seconds
         self._slots = threading.Semaphore(slots)
         self._asked: Counter[str] = Counter()
@@ -34,17 +34,15 @@ class WorldServer(StandInServer):
         self._lock = threading.Lock()
 
     def latency(self, name: str) -> float:
-        """Return the seconds that the call of this name takes."""
         share = self._world.fraction(name, "latency")
-        # Without the least shift the normal distribution has no value at 0.
+        # inv_cdf is undefined at 0 and 1.
         normal = NormalDist().inv_cdf(min(max(share, 1e-9), 1 - 1e-9))
         return self._mean * math.exp(SIGMA * normal - SIGMA**2 / 2)
 
     def answering(self, request: dict[str, Any]) -> Answering:
-        """Return what answers a request once it has waited for a slot and taken its time."""
         digest = sha256(canonical_json(request))
         with self._lock:
-            # Of equal requests each is a draw of its own, whichever comes first.
+            # Each equal request is another draw.
             self._asked[digest] += 1
             draw = self._asked[digest]
 

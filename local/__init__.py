@@ -1,1 +1,1 @@
-"""The local platform: everything that a training needs, on one machine and in one folder."""
+"""The local platform: all services that a training needs, on one machine and in one folder."""

@@ -16,15 +16,14 @@ from skillopt_airflow.core.values.types import DATA_SPLITS, Split
 DEFAULT_HOME = PROJECT / ".local"
 CELERY_WORKERS = 3
 TRY = (
-    "Run a few items of a benchmark with the real harness and model gateway, and print prompts, replies, scores and "
-    "cost; without Airflow, S3 or a database. The model is that of AIRFLOW_CONN_SKILLOPT_TARGET, else the offline "
-    "stand-in. Where the model's code runs (a benchmark with runs_code, an agent CLI), each item has its sandbox "
-    "container, as in a run, which needs a Docker engine; else the rollout program is a plain child process."
+    "Run a few items of a benchmark with the real harness and model gateway, and print prompts, replies, scores, and "
+    "cost, without Airflow, S3, or a database. Uses the model of AIRFLOW_CONN_SKILLOPT_TARGET, else the offline "
+    "stand-in. If the model's code runs (runs_code, agent CLIs), each item runs in a sandbox container, which needs a "
+    "Docker engine. Otherwise the rollout program is a child process."
 )
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; 0 if it did what was asked."""
     options = _parser().parse_args(arguments)
     home = Home.at(options.home)
     _carry_home(home, arguments)
@@ -42,31 +41,31 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
-    folder: dict[str, Any] = {"type": Path, "help": f"folder of all state (default: {DEFAULT_HOME})"}
+    folder: dict[str, Any] = {"type": Path, "help": f"folder for all state (default: {DEFAULT_HOME})"}
     parser.add_argument("--home", default=DEFAULT_HOME, **folder)
-    # Without a default here, or it would win over what stands before the command.
+    # No default here: it would override a --home before the command.
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--home", default=argparse.SUPPRESS, **folder)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     started = commands.add_parser("up", parents=[common], help="start the platform")
     started.add_argument("--executor", choices=["local", "celery"], default="local", help="default: %(default)s")
-    started.add_argument("--workers", type=_positive, help=f"Celery workers (default: {CELERY_WORKERS})")
+    started.add_argument("--workers", type=_positive, help=f"number of Celery workers (default: {CELERY_WORKERS})")
     started.add_argument(
-        "--engines", type=_positive, help="Celery workers that use the Docker engine, the first ones (default: all)"
+        "--engines", type=_positive, help="number of Celery workers that use the Docker engine (default: all)"
     )
     started.set_defaults(run=_up)
     for name, run, text in (
-        ("down", _down, "stop it; the data stays"),
-        ("status", _status, "what runs, and where"),
-        ("demo", _demo, "start it and train the sample benchmark"),
+        ("down", _down, "stop the platform; keeps its data"),
+        ("status", _status, "show services and URLs"),
+        ("demo", _demo, "start the platform and train the sample benchmark"),
     ):
         commands.add_parser(name, parents=[common], help=text).set_defaults(run=run)
     images = commands.add_parser("image", parents=[common], help="build images")
     images.add_argument(
-        "names", nargs="*", help="sandbox (`up` builds it), codex, claude_code, alfworld, gateway, airflow"
+        "names", nargs="*", help="sandbox (built by `up`), codex, claude_code, alfworld, gateway, airflow"
     )
     images.add_argument(
-        "--base", default="", help="image that they start from, unless that is the sandbox's (default: Python's)"
+        "--base", default="", help="base image of those that don't extend the sandbox image (default: Python's image)"
     )
     images.set_defaults(run=_image)
     _add_try(commands.add_parser("try", parents=[common], help=TRY, description=TRY))
@@ -74,11 +73,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_try(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("benchmark", help="a folder of benchmarks/")
-    parser.add_argument("--items", type=_positive, default=3, help="items, from the beginning (default: %(default)s)")
+    parser.add_argument("benchmark", help="folder in benchmarks/")
+    parser.add_argument(
+        "--items", type=_positive, default=3, help="number of items, from the first (default: %(default)s)"
+    )
     parser.add_argument("--split", choices=[*DATA_SPLITS], type=Split, default=Split.TRAIN, help="default: %(default)s")
-    parser.add_argument("--skill", type=Path, help="Markdown file of a skill (default: the seed skill)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as model.max_turns=3")
+    parser.add_argument("--skill", type=Path, help="Markdown file with a skill (default: the seed skill)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a knob, such as model.max_turns=3"
+    )
     parser.set_defaults(run=_try)
 
 
@@ -89,7 +92,7 @@ def _positive(text: str) -> int:
 
 
 def _carry_home(home: Home, arguments: list[str]) -> None:
-    """Start this program again with the home in its environment, so that `down` finds it and its children."""
+    """Restart this program with the home in its environment, so that `down` finds it and its children."""
     if os.environ.get(HOME_VARIABLE) != str(home.root):
         variables = inherited(os.environ) | own_variables(home, os.environ)
         os.execve(sys.executable, [sys.executable, "-m", "local", *arguments], variables)
@@ -97,14 +100,14 @@ def _carry_home(home: Home, arguments: list[str]) -> None:
 
 def _up(home: Home, options: argparse.Namespace) -> int:
     from local import platform, shell_commands
-    from local.environment import airflow_url, s3_url, stand_in_serves
+    from local.environment import airflow_url, s3_url, uses_stand_in
 
     settings = platform.up(home, _workers(options))
     print(f"Airflow    {airflow_url(settings)}  user {ADMIN}, password {settings.password}")
-    if stand_in_serves(os.environ):
-        print("Models     the offline stand-in, which is no language model, where no connection of yours is exported")
+    if uses_stand_in(os.environ):
+        print("Models     the offline stand-in (not a language model) for connections that you don't export")
     print(f"S3         {s3_url(settings)}")
-    print(f"Commands   {shell_commands.paths(home)}, which are in the platform's environment")
+    print(f"Commands   {shell_commands.paths(home)}, in the platform's environment")
     print(f"State      {home.root} (login and ports: {home.settings_file.name}, logs: {home.logs.name}/)")
     return 0
 
@@ -113,8 +116,7 @@ def _workers(options: argparse.Namespace) -> Workers:
     if options.executor != "celery":
         if options.workers is not None or options.engines is not None:
             raise PlatformError(
-                "WORKERS and ENGINES are those of celery, and LocalExecutor has none: say `make up EXECUTOR=celery`, "
-                "or leave them out"
+                "WORKERS and ENGINES need Celery, but EXECUTOR is local. Run `make up EXECUTOR=celery`, or remove them"
             )
         return NO_WORKERS
     workers = CELERY_WORKERS if options.workers is None else options.workers
@@ -125,7 +127,7 @@ def _down(home: Home, _: Any) -> int:
     from local import platform
 
     platform.down(home)
-    print(f"The platform of {home.root} is stopped; its data stays.")
+    print(f"Stopped the platform of {home.root}. Its data is kept.")
     return 0
 
 
@@ -140,7 +142,7 @@ def _status(home: Home, _: Any) -> int:
         return 1
     settings = home.read()
     for name, state in airflow_services.health(settings).items():
-        print(f"{name:15}{state} (as Airflow says)")
+        print(f"{name:15}{state} (from Airflow)")
     print(f"{'UI':15}{airflow_url(settings)}  user {ADMIN}, password {settings.password}")
     print(f"{'commands':15}{shell_commands.paths(home)}")
     return int("stopped" in states.values())
@@ -152,7 +154,7 @@ def _image(home: Home, options: argparse.Namespace) -> int:
     names: list[str] = options.names
     unknown = sorted(set(names) - set(image.RECIPES))
     if unknown or not names:
-        raise ImageMissing(f"no image {', '.join(unknown) or 'named'}: choose from {', '.join(image.RECIPES)}")
+        raise ImageMissing(f"NAME = {', '.join(unknown)}: unknown image. Available: {', '.join(image.RECIPES)}")
     image.ensure(home.root, engine.ensure(home.root, print), print, names, options.base)
     print(f"Built {', '.join(image.RECIPES[name].image for name in names)}")
     return 0
@@ -166,7 +168,7 @@ def _demo(home: Home, _: Any) -> int:
 
 
 def _try(home: Home, options: argparse.Namespace) -> int:
-    # Airflow reads this when it is imported. What goes wrong is in the rows, and in the error.
+    # Airflow reads this on import. The rows and the error show all problems.
     os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "ERROR"
     logging.disable(logging.WARNING)
     from local.try_benchmark import run
@@ -178,5 +180,5 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: it would join a thread that still waits for an image build of an engine that is not ours.
+    # Not sys.exit, which joins a thread that may still wait for another engine's image build.
     os._exit(code)

@@ -10,15 +10,15 @@ from skillopt_airflow.core.errors import PlatformError
 
 POLL_SECONDS = 1.0
 REQUEST_SECONDS = 180.0
-"""The server shares its processors with the tasks of all runs."""
-PAGE = 100
+"""Long, because the server shares its CPUs with the tasks."""
+PAGE_ROWS = 100
 FINISHED = ("success", "failed")
 Row = dict[str, Any]
-"""One JSON object of an answer; the shapes are Airflow's."""
+"""A JSON object in Airflow's schema."""
 
 
 class AirflowApi:
-    """One Airflow, as one user; the token is fetched with the first request and again when it has expired."""
+    """A client with one user's login; fetches a token on the first request and when it expires."""
 
     def __init__(self, url: str, username: str, password: str) -> None:
         self._login = {"username": username, "password": password}
@@ -28,7 +28,7 @@ class AirflowApi:
         self._client.close()
 
     def health(self) -> dict[str, Row]:
-        """Return the components' states by name; empty if no server answers."""
+        """Return the components' states by name; empty if the server doesn't respond."""
         try:
             answer = self._client.get("/api/v2/monitor/health")
         except httpx.TransportError:
@@ -52,18 +52,16 @@ class AirflowApi:
         return self._pages(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", "task_instances", {})
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1) -> list[str]:
-        """Return the lines of one try's log."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self.request("GET", path, params={"map_index": map_index, "full_content": True})["content"]
         return [line if isinstance(line, str) else _log_line(line) for line in content]
 
     def import_errors(self) -> dict[str, str]:
-        """Return the stack trace of every DAG file that does not load, by file."""
+        """Return stack traces by DAG file."""
         errors = self._pages("/importErrors", "import_errors", {})
         return {str(error["filename"]): str(error["stack_trace"]) for error in errors}
 
     def wait_for_dag(self, dag_id: str, seconds: float = 240.0) -> None:
-        """Wait until the DAG processor has found a DAG."""
         deadline = time.monotonic() + seconds
         while self.send("GET", f"/dags/{dag_id}").status_code != httpx.codes.OK:
             if time.monotonic() > deadline:
@@ -74,7 +72,7 @@ class AirflowApi:
     def wait(
         self, dag_id: str, run_id: str, on_poll: Callable[[Row], None] = lambda run: None, seconds: float = 3600.0
     ) -> str:
-        """Poll until the run ends, calling `on_poll` with the run each time, and return its final state."""
+        """Poll until the run ends, with a call of `on_poll` each time, and return its final state."""
         deadline = time.monotonic() + seconds
         while True:
             run = self.run(dag_id, run_id)
@@ -86,14 +84,14 @@ class AirflowApi:
             time.sleep(POLL_SECONDS)
 
     def request(self, method: str, path: str, **options: Any) -> Row:
-        """Return the JSON object that an endpoint below /api/v2 answers with."""
+        """Call an endpoint below /api/v2 and return its JSON object."""
         answer = self.send(method, path, **options)
         if answer.is_error:
             raise PlatformError(f"Airflow refused {method} {path} with {answer.status_code}: {_detail(answer)}")
         return dict(answer.json())
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Return the answer of an endpoint below /api/v2, whatever its status."""
+        """Call an endpoint below /api/v2 and return its response with any status."""
         try:
             if "authorization" not in self._client.headers:
                 self._log_in()
@@ -108,7 +106,7 @@ class AirflowApi:
     def _pages(self, path: str, key: str, params: Mapping[str, Any]) -> list[Row]:
         rows: list[Row] = []
         while True:
-            page = self.request("GET", path, params={**params, "limit": PAGE, "offset": len(rows)})
+            page = self.request("GET", path, params={**params, "limit": PAGE_ROWS, "offset": len(rows)})
             rows += page[key]
             if not page[key] or len(rows) >= page["total_entries"]:
                 return rows

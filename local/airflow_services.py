@@ -31,7 +31,7 @@ def api(settings: Settings) -> AirflowApi:
 
 
 def migrate(home: Home, variables: dict[str, str]) -> None:
-    """Bring the database's schema to the installed Airflow's, once a version."""
+    """Migrate the database to the installed Airflow, once per version."""
     stamp = home.postgres / "airflow-schema"
     installed = version("apache-airflow-core")
     if stamp.exists() and stamp.read_text() == installed:
@@ -55,30 +55,30 @@ def migrate(home: Home, variables: dict[str, str]) -> None:
 def ensure(
     home: Home, settings: Settings, variables: dict[str, str], cancelled: Event, engine: Callable[[], str]
 ) -> None:
-    """Have all four run and healthy; the scheduler's tasks are the ones that need the engine's address."""
+    """Start all four and wait until they are healthy. Only the scheduler's tasks need the engine's URL."""
     _write_password(home, settings)
     common = {name: value for name, value in variables.items() if name != "DOCKER_HOST"}
 
-    def have(name: str) -> None:
+    def start(name: str) -> None:
         extra = {"DOCKER_HOST": engine()} if name == SCHEDULER else {}
         program = "local.scheduler" if name == SCHEDULER else "airflow"
-        # Task logs are read from the common folder; servers that hand them out would listen on all addresses.
+        # Task logs are in a shared folder; log servers would listen on all addresses.
         options = ("--skip-serve-logs",) if name in (SCHEDULER, TRIGGERER) else ()
         command = (sys.executable, "-m", program, name, *options)
-        # The scheduler's end ends running tasks, and its children notice changed code themselves. Only a changed lock
-        # is worth that, since it has replaced packages under them.
+        # Restarting the scheduler ends running tasks, and its children reload changed code anyway. So only a changed
+        # lock, which replaces packages, restarts it.
         sources = (services.LOCK, *([] if name == SCHEDULER else [services.PACKAGE]))
         now = datetime.now().astimezone()
-        lives, started = services.have(home, services.Service(name, command, common | extra, sources))
+        is_alive, started = services.ensure_process(home, services.Service(name, command, common | extra, sources))
         since = now if started else None
-        services.wait(home, name, lambda: _is_healthy(settings, name, since), cancelled, START_SECONDS, lives)
+        services.wait(home, name, lambda: _is_healthy(settings, name, since), cancelled, START_SECONDS, is_alive)
 
     with ThreadPoolExecutor(max_workers=len(NAMES)) as pool:
-        list(pool.map(have, NAMES))
+        list(pool.map(start, NAMES))
 
 
 def health(settings: Settings) -> dict[str, str]:
-    """Return what Airflow says of each component, such as `healthy`; empty if the API server does not answer."""
+    """Return Airflow's status per component, such as `healthy`; empty if the API server doesn't respond."""
     return {name: str(state.get("status")) for name, state in _components(settings).items()}
 
 
@@ -88,7 +88,7 @@ def _components(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def _is_healthy(settings: Settings, name: str, since: datetime | None) -> bool:
-    """Return whether it is healthy by a heartbeat after `since`: a killed predecessor's counts for half a minute."""
+    """Return whether it has a heartbeat after `since`; Airflow counts a killed process as healthy for 30 s."""
     components = _components(settings)
     if name == SERVER:
         return components.get("metadatabase", {}).get("status") == "healthy"
@@ -100,7 +100,7 @@ def _is_healthy(settings: Settings, name: str, since: datetime | None) -> bool:
 
 
 def _write_password(home: Home, settings: Settings) -> None:
-    """Write the simple auth manager's file, which only its owner can read."""
+    """Write the simple auth manager's file, readable only by its owner."""
     passwords = home.airflow / "passwords.json"
     passwords.touch(mode=0o600)
     passwords.write_text(json.dumps({ADMIN: settings.password}) + "\n")

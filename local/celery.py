@@ -1,4 +1,4 @@
-"""What `make up EXECUTOR=celery` adds: a broker, a registry of images, and workers on the same home and engine."""
+"""The services of `make up EXECUTOR=celery`: a broker, an image registry, and workers."""
 
 import json
 import os
@@ -19,26 +19,25 @@ from skillopt_airflow.core.errors import ImageMissing
 
 BROKER = "broker"
 BROKER_PROGRAM = "redis-server"
-"""A Redis, and the name of its package."""
 REGISTRY = "registry"
 REGISTRY_PROGRAM = "docker-registry"
 SERVER_SECONDS = 60.0
 ENGINE_QUEUE = "engine"
-"""Queue of the tasks that need a Docker engine."""
+"""Queue for tasks that need a Docker engine."""
 DEFAULT_QUEUE = "default"
 SLOTS = 8
 WORKER_SECONDS = 240.0
 PREFIX_VARIABLE = "SKILLOPT_WORKER_PREFIX"
-"""Variable with a command that runs each worker's command. The cluster tests give each worker its own host with it."""
+"""Command prefix of each worker. The cluster tests use it to run each worker on its own host."""
 
 
 def ensure_broker(home: Home, variables: dict[str, str], cancelled: Event, report: Callable[[str], None]) -> None:
-    """Have the broker run, on a socket of the home; it keeps what it was given, so that one that was killed goes on."""
-    folder = _installed(home, BROKER, BROKER_PROGRAM, report)
+    """Start the broker on a socket in the home; it stores its queue on disk and survives a kill."""
+    folder = _install(home, BROKER, BROKER_PROGRAM, report)
     listening = ("--port", "0", "--unixsocket", str(broker_socket(home)), "--unixsocketperm", "600")
-    kept = ("--dir", str(folder), "--appendonly", "yes", "--save", "")
-    # A title would lie over the environment by which the process is found again.
-    service = services.Service(BROKER, (BROKER_PROGRAM, *listening, *kept, "--set-proc-title", "no"), variables)
+    persistence = ("--dir", str(folder), "--appendonly", "yes", "--save", "")
+    # A process title would overwrite the environment that identifies the process.
+    service = services.Service(BROKER, (BROKER_PROGRAM, *listening, *persistence, "--set-proc-title", "no"), variables)
     services.ensure(home, service, lambda: broker_answers(broker_socket(home)), cancelled, SERVER_SECONDS)
 
 
@@ -47,7 +46,7 @@ def broker_socket(home: Home) -> Path:
 
 
 def broker_answers(path: Path) -> bool:
-    """Return whether a Redis answers at the socket and has loaded its data."""
+    """Return whether Redis responds and has loaded its data."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(5)
         try:
@@ -61,8 +60,8 @@ def broker_answers(path: Path) -> bool:
 def ensure_registry(
     home: Home, settings: Settings, variables: dict[str, str], cancelled: Event, report: Callable[[str], None]
 ) -> None:
-    """Have the registry run, on loopback, where engines need no certificate of it."""
-    folder = _installed(home, REGISTRY, REGISTRY_PROGRAM, report)
+    """Start the registry on loopback, where engines require no certificate."""
+    folder = _install(home, REGISTRY, REGISTRY_PROGRAM, report)
     configuration = folder / "config.yml"
     storage = {"filesystem": {"rootdirectory": str(folder)}, "delete": {"enabled": True}}
     http = {"addr": registry_address(settings)}
@@ -74,9 +73,9 @@ def ensure_registry(
 
 
 def push_images(settings: Settings, docker_host: str) -> None:
-    """Push what sandboxes run in or beside, for the digests that runs on Celery workers need."""
-    with image.opened_engine(docker_host, "an image could not be pushed") as client:
-        for recipe in (recipe for recipe in image.RECIPES.values() if recipe.follows):
+    """Push the sandbox and gateway images, because runs on Celery workers need their digests."""
+    with image.open_engine(docker_host, "an image could not be pushed") as client:
+        for recipe in (recipe for recipe in image.RECIPES.values() if recipe.rebuild_with_sandbox):
             for built in client.images.list(name=recipe.image):
                 name, _, tag = f"{registry_address(settings)}/{recipe.image}".rpartition(":")
                 built.tag(name, tag)
@@ -90,30 +89,30 @@ def worker_name(number: int) -> str:
 
 
 def ensure_workers(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
-    """Run the workers of the settings until each takes tasks, and end all others."""
-    wanted = range(1, settings.workers.count + 1)
-    stop_workers(home, {worker_name(number) for number in wanted})
+    """Start the configured workers, wait until each takes tasks, and stop all others."""
+    numbers = range(1, settings.workers.count + 1)
+    stop_workers(home, {worker_name(number) for number in numbers})
     prefix = shlex.split(os.environ.get(PREFIX_VARIABLE, ""))
     common = {key: value for key, value in variables.items() if key != "DOCKER_HOST"}
     docker_host = home.read().docker_host
 
-    def have(number: int) -> None:
+    def start(number: int) -> None:
         worker = worker_name(number)
         log = services.log_path(home, worker)
         has_engine = number <= settings.workers.engines
         own = {"DOCKER_HOST": docker_host} if has_engine else {}
         command = (*prefix, *_command(worker, has_engine))
         service = services.Service(worker, command, common | own, (services.LOCK,))
-        # Celery's log has this line as soon as the worker takes tasks.
+        # Celery logs this line when the worker takes tasks.
         ready = f"{worker} ready."
         services.ensure(home, service, lambda: ready in log.read_text(errors="replace"), cancelled, WORKER_SECONDS)
 
-    with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
-        list(pool.map(have, wanted))
+    with ThreadPoolExecutor(max_workers=len(numbers)) as pool:
+        list(pool.map(start, numbers))
 
 
-def stop_workers(home: Home, spared: set[str]) -> None:
-    for worker in {log.name.partition(".")[0] for log in home.logs.glob("worker-*.log")} - spared:
+def stop_workers(home: Home, keep: set[str]) -> None:
+    for worker in {log.name.partition(".")[0] for log in home.logs.glob("worker-*.log")} - keep:
         services.stop(home, worker)
 
 
@@ -123,8 +122,8 @@ def _command(worker: str, has_engine: bool) -> tuple[str, ...]:
     return (*program, "--celery-hostname", f"celery@{worker}", "--queues", queues, "--concurrency", str(SLOTS))
 
 
-def _installed(home: Home, name: str, program: str, report: Callable[[str], None]) -> Path:
-    """Return a server's folder, once its program, which is a package of the same name, is there."""
+def _install(home: Home, name: str, program: str, report: Callable[[str], None]) -> Path:
+    """Install the package `program` if it is missing, and return the server's folder."""
     if shutil.which(program) is None:
         report(f"installing {program}")
         install_packages(program)

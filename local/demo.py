@@ -1,4 +1,4 @@
-"""`make demo`: one training of the sample benchmark through Airflow, watched over its REST API."""
+"""`make demo`: a training of the sample benchmark in Airflow, with its progress from the REST API."""
 
 import os
 import shlex
@@ -13,9 +13,9 @@ from rich.table import Table
 
 from local import airflow_services
 from local.airflow_api import AirflowApi, Row
-from local.environment import airflow_url, environment, stand_in_serves
+from local.environment import airflow_url, environment, uses_stand_in
 from local.home import ADMIN, PROJECT, Home, Settings
-from local.shell_commands import PROGRAMS, typed
+from local.shell_commands import PROGRAMS, shell_path
 from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.run.history import History
@@ -32,48 +32,48 @@ LOG_LINES = 30
 PLAIN_WIDTH = 120
 STAND_IN_NOTE = (
     "The models were the offline stand-in, which isn't a language model: an item is right exactly if the skill has the "
-    "sentence that the item needs. The scores show that the loop works, not what a model can do. For a real one set "
-    "AIRFLOW_CONN_SKILLOPT_TARGET and AIRFLOW_CONN_SKILLOPT_OPTIMIZER and start again."
+    "sentence that the item needs. The scores show that the loop works, not what a model can do. For real models, set "
+    "AIRFLOW_CONN_SKILLOPT_TARGET and AIRFLOW_CONN_SKILLOPT_OPTIMIZER, and start again."
 )
 
 
 @dataclass(frozen=True)
 class Training:
-    """One run of the benchmark's training and the runs of its epochs."""
+    """A training run and the runs of its epochs."""
 
     api: AirflowApi
     run_id: str
     storage: StorageGroup
     store: ObjectStore
-    """The bucket of its documents."""
+    """The bucket of the run's documents."""
 
     @property
     def keys(self) -> RunKeys:
         return RunKeys(self.storage.prefix, BENCHMARK, run_name(self.run_id))
 
     def task_instances(self) -> Iterator[Row]:
-        """Yield the task instances of the run, then those of its epochs as far as there are any."""
+        """Yield the task instances of the run, then those of its epochs."""
         yield from self.api.task_instances(DAG, self.run_id)
         for run in self.api.runs(EPOCH_DAG):
             if run["dag_run_id"].startswith(f"{self.run_id}__"):
                 yield from self.api.task_instances(EPOCH_DAG, run["dag_run_id"])
 
     def failure(self) -> str:
-        """Return the first task that failed, and the end of its log."""
+        """Describe the first failed task, with the end of its log."""
         failed = [row for row in self.task_instances() if row["state"] == "failed" and row["operator"] != WAITING]
         if not failed:
-            return "no task of it failed; see the UI"
+            return "no task failed. See the UI"
         task = min(failed, key=lambda row: str(row["end_date"]))
         lines = self.api.log(task["dag_id"], task["dag_run_id"], task["task_id"], task["try_number"], task["map_index"])
-        return "\n".join([f"its task {task['task_id']} failed; the end of that log:", *lines[-LOG_LINES:]])
+        return "\n".join([f"the task {task['task_id']} failed. The end of its log:", *lines[-LOG_LINES:]])
 
 
 def run(home: Home, settings: Settings) -> int:
-    """Train, show how it goes and what came out; the platform goes on running."""
+    """Train, and show the progress and the result; the platform keeps running."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PLAIN_WIDTH)
-    is_offline = stand_in_serves(os.environ)
+    is_offline = uses_stand_in(os.environ)
     api = airflow_services.api(settings)
     training = _training(home, api)
     began = time.monotonic()
@@ -89,10 +89,10 @@ def run(home: Home, settings: Settings) -> int:
         console.print(part, markup=False) if isinstance(part, str) else console.print(part)
     console.print(f"Airflow    {airflow_url(settings)}/dags/{DAG}/runs/{training.run_id}")
     console.print(f"Login      user {ADMIN}, password {settings.password}")
-    console.print(f"State      {home.root}; the platform goes on running until `make down`")
+    console.print(f"State      {home.root}; the platform runs until `make down`")
     if is_offline:
         console.print(STAND_IN_NOTE)
-    console.print(f"Next, in {PROJECT}: open the run's tab Skill report at the address above, then type")
+    console.print(f"Next, in {PROJECT}: open the run's tab Skill report at the URL above, then run")
     for purpose, command in next_commands(history, home, training.storage):
         console.print(f"  # {purpose}\n  {command}", soft_wrap=True, markup=False)
     api.close()
@@ -100,7 +100,7 @@ def run(home: Home, settings: Settings) -> int:
 
 
 def _training(home: Home, api: AirflowApi) -> Training:
-    """Return a training that is about to begin, with the bucket to which its connection and benchmark.yaml lead."""
+    """Return a training to trigger, with the bucket from benchmark.yaml and the connections."""
     os.environ.update(environment(home.root) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"})
     from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
     from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
@@ -130,7 +130,7 @@ def _watch(training: Training, console: Console) -> str:
         running = sorted({str(row["task_id"]) for row in rows if row["state"] == "running"})
         record = training.store.find_model(training.keys.config, RunRecord)
         done, total = steps_done(rows), None if record is None else record.total_steps
-        stage = ", ".join(running) or "between two tasks"
+        stage = ", ".join(running) or "between tasks"
         bars.update(bar, completed=done, total=total, stage=stage)
         text = f"{done} of {'?' if total is None else total} steps done; {stage}"
         if not console.is_terminal and text != shown:
@@ -142,7 +142,7 @@ def _watch(training: Training, console: Console) -> str:
 
 
 def steps_done(rows: Iterable[Row]) -> int:
-    """Count the steps that have ended, of task instances of whatever DAG."""
+    """Count the finished steps among task instances."""
     gates = [row for row in rows if str(row["task_id"]).startswith("step_") and str(row["task_id"]).endswith(".gate")]
     return sum(row["state"] == "success" for row in gates)
 
@@ -178,8 +178,8 @@ def _outcome(history: History, training: Training) -> Iterator[str]:
 
 
 def next_commands(history: History, home: Home, storage: StorageGroup) -> list[tuple[str, str]]:
-    """Return commands that go on from the run, each with its purpose."""
-    airflow, python = (typed(home.bin / program) for program in PROGRAMS)
+    """Return commands to continue with, each with its purpose."""
+    airflow, python = (shell_path(home.bin / program) for program in PROGRAMS)
     score, train = (f"{airflow} dags trigger {name(BENCHMARK)}" for name in (evaluate_dag_id, train_dag_id))
     overrides = """'{"overrides": {"optimizer.learning_rate": 2, "train.num_epochs": 1}}'"""
     again = ("train again with other settings", f"{train} --conf {overrides}")
@@ -190,7 +190,7 @@ def next_commands(history: History, home: Home, storage: StorageGroup) -> list[t
     which = f"{below}--benchmark {BENCHMARK} --target {shlex.quote(history.target)}"
     question = """'{"skills": ["seed", "champion"]}'"""
     return [
-        ("fetch the published skill, as a deployment does", f"{fetch} {which} --out {typed(home.root / 'skill')}"),
+        ("fetch the published skill, as a deployment does", f"{fetch} {which} --out {shell_path(home.root / 'skill')}"),
         ("score it against the seed skill", f"{score} --conf {question}"),
         again,
     ]

@@ -1,4 +1,4 @@
-"""A Docker engine for the local platform: the one that answers, or one of our own."""
+"""A Docker engine for the local platform: a running one, or one started by the platform."""
 
 import fcntl
 import hashlib
@@ -19,7 +19,7 @@ from docker.errors import DockerException
 from requests import RequestException
 
 from local import processes
-from local.home import Inside
+from local.home import SubPath
 from skillopt_airflow.core.errors import EngineUnavailable
 from skillopt_airflow.sandbox.docker.container import SANDBOX_LABEL, remove_all
 
@@ -32,26 +32,23 @@ STOP_SECONDS = 30.0
 PING_SECONDS = 5
 LOG_LINES = 8
 APT_LOCK = Path("/run/skillopt-apt-get.lock")
-"""In a folder where only root writes; in /tmp, another user can put a link in its place."""
+"""In a folder that only root can write; in /tmp, another user could replace it with a link."""
 
 
 @dataclass(frozen=True)
 class OwnEngine:
-    """Folders and files of the engine that belongs to one platform folder."""
+    """Folders and files of a platform's own engine."""
 
     root: Path
-    """The platform's."""
+    """The platform's folder."""
 
-    data = Inside("docker")
-    """The folder of images and containers."""
-    log = Inside("docker/dockerd.log")
-    """What dockerd says."""
-    pidfile = Inside("docker/dockerd.pid")
-    """The process number of the running dockerd."""
+    data = SubPath("docker")
+    log = SubPath("docker/dockerd.log")
+    pidfile = SubPath("docker/dockerd.pid")
 
     @property
     def runtime(self) -> Path:
-        """Return the folder of the sockets. It is not below root: an address of a socket ends after 107 characters."""
+        """Return the folder for sockets; not below root, because socket paths are limited to 107 characters."""
         return Path("/run") / f"skillopt-{hashlib.sha256(str(self.root).encode()).hexdigest()[:10]}"
 
     @property
@@ -60,7 +57,7 @@ class OwnEngine:
 
 
 def ensure(home: Path, report: Report) -> str:
-    """Return the DOCKER_HOST of an engine that answers; it is started, and if need be installed, here."""
+    """Return the DOCKER_HOST of a running engine; install and start one if necessary."""
     own = OwnEngine(home.resolve())
     url = _running(own)
     if url is not None:
@@ -68,22 +65,22 @@ def ensure(home: Path, report: Report) -> str:
     daemon = _dockerd()
     if os.geteuid() != 0 or (daemon is None and shutil.which("apt-get") is None):
         raise EngineUnavailable(
-            "no Docker engine answers, and only root starts one here, or installs one on Debian or Ubuntu: start or "
-            "install Docker (https://docs.docker.com/engine/install/), join the group docker, or set DOCKER_HOST"
+            "no Docker engine responds, and only root can start or install one (on Debian or Ubuntu). Start or install "
+            "Docker (https://docs.docker.com/engine/install/), join the group docker, or set DOCKER_HOST"
         )
     if daemon is None:
         report("installing the Docker engine (docker.io)")
         install_packages("docker.io")
         daemon = _dockerd()
         if daemon is None:
-            raise EngineUnavailable("docker.io was installed but brought no dockerd: install a Docker engine by hand")
+            raise EngineUnavailable("docker.io was installed without dockerd. Install a Docker engine manually")
         if answers(DEFAULT_SOCKET):
             return DEFAULT_SOCKET
     return _start(own, daemon, report)
 
 
 def stop(home: Path) -> None:
-    """End the engine that `ensure` started for this home and remove its sockets and mounts; others stay."""
+    """Stop the engine that `ensure` started for this home, and remove its sockets and mounts."""
     own = OwnEngine(home.resolve())
     try:
         if answers(own.url):
@@ -95,7 +92,7 @@ def stop(home: Path) -> None:
 def _end(own: OwnEngine) -> None:
     daemons = [process for process in processes.of_engine(own.root) if process.name() == "dockerd"]
     processes.end(daemons, STOP_SECONDS)
-    # The first process of each container has an environment of its own.
+    # The first process of each container has another environment.
     processes.kill(processes.with_children(processes.of_engine(own.root)), STOP_SECONDS)
     _unmount(own)
     shutil.rmtree(own.runtime, ignore_errors=True)
@@ -109,12 +106,11 @@ def remove_containers(docker_host: str, home: Path) -> int:
             return remove_all(client, {SANDBOX_LABEL: str(home.resolve())})
     except (DockerException, RequestException) as error:
         raise EngineUnavailable(
-            f"sandboxes of {home} may be left on the Docker engine at {docker_host}, which did not remove them: {error}"
+            f"sandboxes of {home} may be left on the Docker engine at {docker_host}: {error}"
         ) from error
 
 
 def answers(url: str) -> bool:
-    """Return whether an engine answers at the address."""
     if url.startswith("unix://"):
         return _pings(url.removeprefix("unix://"))
     try:
@@ -125,7 +121,7 @@ def answers(url: str) -> bool:
 
 
 def _pings(socket_path: str) -> bool:
-    """Ask without the Docker client, which leaks its socket when an engine goes away as it connects."""
+    """Ping without the Docker client, which leaks its socket if the engine stops while it connects."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
         closing(http.client.HTTPConnection("localhost")) as client,
@@ -144,11 +140,11 @@ def _running(own: OwnEngine) -> str | None:
     named = os.environ.get("DOCKER_HOST", "")
     if named and answers(named):
         return named
-    # Ours may be named and has ended with the platform.
+    # DOCKER_HOST may still name our engine, which stopped with the platform.
     if named not in ("", own.url):
         raise EngineUnavailable(
-            f"no Docker engine answers at DOCKER_HOST={named}: start it, or unset DOCKER_HOST for the engine of this "
-            "machine; one that asks for TLS is reached by a connection alone, which sandbox.conn_id names"
+            f"DOCKER_HOST={named}: no Docker engine responds. Start it, or unset DOCKER_HOST to use this machine's "
+            "engine. An engine with TLS needs an Airflow connection in sandbox.conn_id"
         )
     return next((url for url in (DEFAULT_SOCKET, own.url) if answers(url)), None)
 
@@ -158,22 +154,21 @@ def _dockerd() -> str | None:
 
 
 def _search_path() -> str:
-    """Return the PATH with sbin, where dockerd and runc are and which not every root's PATH holds."""
+    """Return the PATH with sbin, which has dockerd and runc and can be missing from root's PATH."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 
 def install_packages(*packages: str) -> None:
-    """Install Debian's or Ubuntu's packages, as root; one process after the other, as apt wants it."""
+    """Install Debian or Ubuntu packages as root; a lock serializes calls of apt-get."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise EngineUnavailable(
-            f"{' and '.join(packages)} is missing, and only as root on Debian or Ubuntu it is installed by itself: "
-            "install it"
+            f"{' and '.join(packages)} is missing. Install it; only root on Debian or Ubuntu gets it automatically"
         )
     with APT_LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-            done = subprocess.run(
+            result = subprocess.run(
                 ["apt-get", "-q", *command],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -182,8 +177,8 @@ def install_packages(*packages: str) -> None:
                 text=True,
                 check=False,
             )
-            if done.returncode != 0:
-                tail = " | ".join(done.stdout.strip().splitlines()[-LOG_LINES:])
+            if result.returncode != 0:
+                tail = " | ".join(result.stdout.strip().splitlines()[-LOG_LINES:])
                 raise EngineUnavailable(f"apt-get {' '.join(command)} failed: {tail}")
 
 
@@ -193,19 +188,19 @@ def _start(own: OwnEngine, daemon: str, report: Report) -> str:
     for driver in STORAGE_DRIVERS:
         own.data.mkdir(parents=True, exist_ok=True)
         own.runtime.mkdir(mode=0o700, exist_ok=True)
-        if _comes_up(own, _launch(own, daemon, driver)):
+        if _is_up(own, _launch(own, daemon, driver)):
             return own.url
         stop(own.root)
         text = own.log.read_text(errors="replace")
         if not any(word in text.lower() for word in ("overlay", "storage driver", "graphdriver")):
             break
-        report("the engine cannot use overlay2 here, trying the slower storage driver vfs")
+        report("the engine can't use overlay2; trying the slower storage driver vfs")
     end = " | ".join(text.strip().splitlines()[-LOG_LINES:]) or "it wrote no log"
-    raise EngineUnavailable(f"dockerd does not start: {end} (its whole log is {own.log})")
+    raise EngineUnavailable(f"dockerd does not start: {end} (log: {own.log})")
 
 
 def _launch(own: OwnEngine, daemon: str, driver: str) -> int:
-    """Configure the engine without bridge, packet filter and forwarding: sandboxes have no network."""
+    """Start dockerd without bridge, iptables, and forwarding, because sandboxes have no network."""
     command = [
         daemon,
         f"--host={own.url}",
@@ -221,11 +216,11 @@ def _launch(own: OwnEngine, daemon: str, driver: str) -> int:
     environment = {**os.environ, "PATH": _search_path(), "SKILLOPT_HOME": str(own.root)}
     to_log = (os.POSIX_SPAWN_OPEN, 1, str(own.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), to_log, (os.POSIX_SPAWN_DUP2, 1, 2)]
-    # Not a Popen: the daemon outlives this process on purpose, and nothing here waits for its end.
+    # Not a Popen: the daemon outlives this process.
     return os.posix_spawn(daemon, command, environment, file_actions=files, setsid=True)
 
 
-def _comes_up(own: OwnEngine, pid: int) -> bool:
+def _is_up(own: OwnEngine, pid: int) -> bool:
     daemon, deadline = psutil.Process(pid), time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and processes.is_alive(daemon):
         if answers(own.url):
@@ -235,7 +230,7 @@ def _comes_up(own: OwnEngine, pid: int) -> bool:
 
 
 def _unmount(own: OwnEngine) -> None:
-    """Unmount what a killed engine leaves, its folder and its containers' file systems, the deepest first."""
+    """Unmount file systems that a killed engine left, the deepest first."""
     roots = (own.data, own.runtime)
     mounts = [line.split()[1].replace("\\040", " ") for line in Path("/proc/self/mounts").read_text().splitlines()]
     for mount in reversed([mount for mount in mounts if any(Path(mount).is_relative_to(root) for root in roots)]):

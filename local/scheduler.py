@@ -1,8 +1,7 @@
-"""Airflow's scheduler in a process that has already imported what tasks import.
+"""Airflow's scheduler with preloaded imports.
 
-LocalExecutor forks the tasks' processes from it, so that none of them pays for these imports, which would be most of
-what a short task does. The project's own modules are among them, since Airflow loads its plugin here; an edit of theirs
-has to reach the next task all the same, which then imports them anew.
+LocalExecutor forks task processes from it, so tasks don't repeat these imports, most of the time of a short task. The
+project's modules are preloaded too, with the plugin. After an edit, the next task imports them again.
 """
 
 import importlib
@@ -36,8 +35,8 @@ PRELOADED = (
 )
 
 
-def import_anew_in_children(package: Path) -> None:
-    """Have processes that are forked from this one forget the modules of a package whose files changed since now."""
+def reimport_in_children(package: Path) -> None:
+    """Make forked processes import a package again if its files change after this call."""
     name, known = package.name, _newest(package)
 
     def forget() -> None:
@@ -53,8 +52,7 @@ def _newest(package: Path) -> int:
 
 
 def main() -> None:
-    """Import, then be `airflow`."""
-    import_anew_in_children(PROJECT / "include" / "skillopt_airflow")
+    reimport_in_children(PROJECT / "include" / "skillopt_airflow")
     for module in PRELOADED:
         importlib.import_module(module)
     importlib.import_module("airflow.__main__").main()

@@ -1,4 +1,4 @@
-"""A server that answers from a thread of the process that asks it."""
+"""A server in a background thread."""
 
 import threading
 from collections.abc import Iterator
@@ -11,7 +11,6 @@ AnyServer = TypeVar("AnyServer", bound=BaseServer)
 
 @contextmanager
 def served(server: AnyServer) -> Iterator[AnyServer]:
-    """Yield the server, which answers until the block ends and is closed then."""
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""Long-running processes: started apart from the terminal, found again by their environment."""
+"""Background services, identified by their environment."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ END_SECONDS = 10.0
 POLL_SECONDS = 0.1
 LOG_LINES = 15
 LOCK = PROJECT / "requirements-local.txt"
-"""The file that pins the packages of the virtual environment."""
+"""Lock file of the virtual environment."""
 PACKAGE = PROJECT / "include"
 
 
@@ -37,13 +37,13 @@ class Service:
     name: str
     command: tuple[str, ...]
     variables: Mapping[str, str]
-    """Variables that the platform adds to the user's environment; another value means another service."""
+    """The platform's variables; a changed value restarts the service."""
     sources: tuple[Path, ...] = ()
-    """Files and folders of what it imports once and keeps; so does other content."""
+    """Files and folders that it imports; changed content restarts the service."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells whether a running process is this very service or one with an older configuration or older code."""
+        """Hash of configuration and code."""
         digest = hashlib.sha256(canonical_json([*self.command, dict(self.variables)]).encode())
         for source in self.sources:
             for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
@@ -62,7 +62,7 @@ def log_path(home: Home, name: str) -> Path:
 
 
 def new_log(home: Home, name: str) -> Path:
-    """Return that file for a service that starts; the log of its last life is kept beside it."""
+    """Return the path of a new log; rename the previous one."""
     log = log_path(home, name)
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))
@@ -74,13 +74,13 @@ def stop(home: Home, name: str) -> None:
 
 
 def ensure(home: Home, service: Service, is_ready: Callable[[], bool], cancelled: Event, seconds: float) -> None:
-    """Have the service run and ready."""
-    lives, _ = have(home, service)
-    wait(home, service.name, is_ready, cancelled, seconds, lives)
+    """Start the service if necessary, and wait until it is ready."""
+    is_alive, _ = ensure_process(home, service)
+    wait(home, service.name, is_ready, cancelled, seconds, is_alive)
 
 
-def have(home: Home, service: Service) -> tuple[Callable[[], bool], bool]:
-    """Have the service's process: a question whether it still lives, and whether it was started by this call."""
+def ensure_process(home: Home, service: Service) -> tuple[Callable[[], bool], bool]:
+    """Start or restart the process if necessary; return a liveness check, and True for a new process."""
     main = running(home, service.name)
     if main is not None and processes.variable(main, CONFIGURATION_VARIABLE) == service.fingerprint:
         return lambda: processes.is_alive(main), False
@@ -94,21 +94,20 @@ def have(home: Home, service: Service) -> tuple[Callable[[], bool], bool]:
 def launch(
     home: Home, name: str, command: Sequence[str], folder: Path, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program apart from the terminal, with a new log, and this process's environment unless one is given."""
+    """Start a program in its own session, with a new log."""
     with new_log(home, name).open("wb") as log:
         files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         return subprocess.Popen(command, env=environment, cwd=folder, start_new_session=True, **files)
 
 
 def wait(
-    home: Home, name: str, is_ready: Callable[[], bool], cancelled: Event, seconds: float, lives: Callable[[], bool]
+    home: Home, name: str, is_ready: Callable[[], bool], cancelled: Event, seconds: float, is_alive: Callable[[], bool]
 ) -> None:
-    """Wait until the service answers."""
     deadline = time.monotonic() + seconds
     while not is_ready():
         if cancelled.is_set():
             raise PlatformError(f"{name}: the start was cancelled")
-        if not lives():
+        if not is_alive():
             raise PlatformError(f"{name} ended at once; {last_lines(log_path(home, name))}")
         if time.monotonic() > deadline:
             raise PlatformError(f"{name} is not ready after {seconds:.0f} s; {last_lines(log_path(home, name))}")
@@ -116,7 +115,6 @@ def wait(
 
 
 def serves(url: str) -> bool:
-    """Return whether a server answers there."""
     try:
         return httpx.get(url, timeout=5, trust_env=False).is_success
     except httpx.TransportError:
@@ -124,7 +122,7 @@ def serves(url: str) -> bool:
 
 
 def last_lines(log: Path) -> str:
-    """Return the end of a log, to be put into an error's text."""
+    """Return the end of a log for an error message."""
     lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:] if log.exists() else []
     return "\n".join([f"the last lines of {log}:", *(f"  {line}" for line in lines)])
 

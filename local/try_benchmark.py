@@ -1,4 +1,4 @@
-"""`make try`: a few items of a benchmark through the real harness and gateway, without Airflow, S3 and a database."""
+"""`make try`: a few items of a benchmark with the real harness and gateway, without Airflow, S3, or a database."""
 
 import os
 import threading
@@ -39,10 +39,10 @@ from skillopt_airflow.training.trial import (
 def run(
     home: Home, benchmark: str, count: int, split: Split, skill_file: Path | None = None, settings: Sequence[str] = ()
 ) -> int:
-    """Try the first items of a split and show what comes; 0 if each has a score. Settings are knobs as KEY=VALUE."""
+    """Run the first items of a split and show the rollouts; return 0 if all have scores. `settings` are KEY=VALUE."""
     display = TrialDisplay()
     config = configured(benchmark, settings)
-    # An engine of another machine would exchange files through the bucket, and a trial stores nothing.
+    # A trial stores nothing, and a remote engine would exchange files through the bucket.
     config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"conn_id": None})})
     adapter = benchmarks.load(benchmark, config.task)
     check_requirements(config.model, adapter)
@@ -68,14 +68,14 @@ def run(
         display.begin(trial, split, source, target.name)
         stopped = threading.Event()
         with display.progress():
-            run_workload(trial, lambda folder: opened_sandbox(home.root, trial, folder, stopped, display), stopped)
+            run_workload(trial, lambda folder: open_sandbox(home.root, trial, folder, stopped, display), stopped)
         display.end(trial, target.price, is_free=target.is_stand_in)
     return 0 if display.all_scored() else 1
 
 
 @contextmanager
 def target_model(config: TrainConfig) -> Iterator[TargetModel]:
-    """Yield the model behind the target's connection if the environment has that, else the offline stand-in."""
+    """Yield the model of the target's connection in the environment, else the offline stand-in."""
     variable = f"AIRFLOW_CONN_{config.model.target_conn_id.upper()}"
     if os.environ.get(variable):
         yield connected_target(config)
@@ -88,11 +88,11 @@ def target_model(config: TrainConfig) -> Iterator[TargetModel]:
             base_url=server.base_url,
             model="stand-in-target",
         )
-        name = f"the offline stand-in, which is no language model; {variable} names a real one"
+        name = f"the offline stand-in, not a language model (set {variable} to use a real one)"
         yield TargetModel(upstream, name, None, is_stand_in=True)
 
 
-def opened_sandbox(
+def open_sandbox(
     home: Path, trial: Trial, folder: TaskFolder, stopped: threading.Event, display: TrialDisplay
 ) -> AbstractContextManager[Runtime]:
     """Open containers if the trial needs their image, else a process."""
@@ -105,6 +105,8 @@ def opened_sandbox(
     image.ensure(home, docker_host, display.note, names)
 
     def exchange(name: str) -> NoReturn:
-        raise ConfigError(f"DOCKER_HOST={docker_host}: a trial stores nothing, so it needs an engine of this machine")
+        raise ConfigError(
+            f"DOCKER_HOST={docker_host}: `make try` needs an engine on this machine, because it stores nothing"
+        )
 
     return open_runtime(trial, folder, 1, docker_host, exchange, stopped)

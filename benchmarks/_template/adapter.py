@@ -1,4 +1,4 @@
-"""Unscrambling words: the letters of a word in alphabetical order, and the word they make."""
+"""Unscramble words: find the English word for letters in alphabetical order."""
 
 from collections.abc import Sequence
 
@@ -15,21 +15,21 @@ Think it through first. End with the word only, inside <answer></answer> tags.""
 
 
 class Unscramble:
-    """Items with keys id, letters and words, which lists every word that counts as right."""
+    """Records with id, letters, and words (all right answers)."""
 
     runs_code = False
     text_columns: tuple[str, ...] = ("letters",)
     list_columns: tuple[str, ...] = ("words",)
 
     def identity(self, record: JsonObject) -> str:
-        """Return the record's id, which no other record has."""
+        """Return a unique id."""
         return text_at(record, "id")
 
     def item(self, record: JsonObject) -> Item:
-        """Return one record as an item: what the target may see is public, what only the scorer may see is reference.
+        """Return an item; the target sees `public`, only the scorer sees `reference`.
 
         Raises:
-            DataError: a key is missing, or the letters do not make one of the words.
+            DataError: a key is missing, or the letters don't match the words.
         """
         letters, words = text_at(record, "letters"), texts_at(record, "words")
         if any(sorted(word) != sorted(letters) for word in words):
@@ -37,16 +37,14 @@ class Unscramble:
         return Item(id=self.identity(record), public={"letters": letters}, reference={"words": [*words]})
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, then the letters."""
         prompt = _PROMPT.format(letters=public["letters"])
         return (Message(role="system", content=skill), Message(role="user", content=prompt))
 
     def answer(self, response: str) -> str:
-        """Return the content of the last pair of <answer> tags; the last line without them."""
         return InTags().extract(response)
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Return 1 as hard for the right word, and as soft the share of letters that are as in the right word."""
+        """Score the exact word as hard, and the similarity of the letters as soft."""
         return Anls().judge(trajectory.answer, item.reference["words"], item.public)
 
 

@@ -1,4 +1,4 @@
-"""ALFWorld: households in text, in which the target carries out a task command by command."""
+"""ALFWorld: tasks in text-based households, one command per turn."""
 
 import json
 import re
@@ -11,9 +11,9 @@ from skillopt_airflow.tasks.record_fields import identity_at, text_at
 
 GAME = "game.tw-pddl"
 PARTS = ("pddl_domain", "grammar", "pddl_problem")
-"""What the engine needs of a game's file. The rest may be a walkthrough."""
+"""Keys of a game's file for the engine; others can contain a walkthrough."""
 WITHOUT_ACTION = "look"
-"""Command that a reply without one stands for: it changes nothing, and costs a turn."""
+"""The command for a reply without one; it changes nothing and uses a turn."""
 _TASK = re.compile(r"Your task is to:\s*(?P<task>.+)")
 _HOW = """Think about it between <reason> and </reason>. Then give the one command that comes next between <action> and
 </action>, such as <action>go to desk 1</action>."""
@@ -40,18 +40,17 @@ _BEFORE = """The last {count} of them, and what each brought:
 
 
 class ALFWorld:
-    """Games as `alfworld-generate` writes them; a record names the file of one."""
+    """Records with the path of a game from `alfworld-generate`."""
 
     runs_code = False
     text_columns: tuple[str, ...] = ("gamefile", "task_type")
     list_columns: tuple[str, ...] = ()
 
     def identity(self, record: JsonObject) -> str:
-        """Return the record's id, such as train:0000."""
         return identity_at(record, "id")
 
     def item(self, record: JsonObject) -> Item:
-        """Return a game as an item; nothing of it is public, since its path tells the task.
+        """Return an item without public data, because the game's path reveals the task.
 
         Raises:
             DataError: a key is missing.
@@ -60,10 +59,10 @@ class ALFWorld:
         return Item(id=self.identity(record), public={}, reference={}, files=(game,))
 
     def world_files(self, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Return the game without what the engine does not need, such as a walkthrough.
+        """Return the game reduced to PARTS.
 
         Raises:
-            DataError: the file is no game.
+            DataError: the file isn't a game.
         """
         try:
             game = json.loads(contents[GAME])
@@ -72,16 +71,15 @@ class ALFWorld:
             raise DataError(f"{GAME}: expected a JSON object with {', '.join(PARTS)}: {error!r}") from error
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill, and a first prompt without its household, whose size nobody knows before it is opened."""
+        """Return the first prompt without the household, which is unknown until the game starts."""
         prompt = _FIRST.format(seen="", how=_HOW)
         return (Message(role="system", content=skill), Message(role="user", content=prompt))
 
     def task(self, opening: Observation) -> str:
-        """Return the household and how to act in it."""
         return _BY_TOOL.format(seen=self.shown(opening))
 
     def prompt(self, episode: Episode, last_turns: int) -> str:
-        """Return the prompt for the next command; the household is described in the first one alone."""
+        """Return the prompt for the next command; only the first one describes the household."""
         seen = self.shown(episode.now)
         if not episode.turns:
             return _FIRST.format(seen=seen, how=_HOW)
@@ -97,7 +95,7 @@ class ALFWorld:
         )
 
     def shown(self, observation: Observation) -> str:
-        """Return what is seen and, one a line, the commands that would do something."""
+        """Return the observation and the admissible commands, one per line."""
         if observation.won:
             return f"{observation.text}\n\nThe task is done."
         if not observation.admissible:
@@ -106,16 +104,15 @@ class ALFWorld:
         return f"{observation.text}\n\nCommands that would do something:\n{commands}"
 
     def action(self, response: str) -> str:
-        """Return the first command in tags, in lower case; a reply without one looks around."""
+        """Return the first command in tags, in lowercase, else WITHOUT_ACTION."""
         inside, closed, _ = response.lower().partition("<action>")[2].partition("</action>")
         return (inside.strip() if closed else "") or WITHOUT_ACTION
 
     def answer(self, response: str) -> str:
-        """Return the command of a reply; the answer of an item is its outcome, see `score`."""
         return self.action(response)
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Return 1 if the task was done, else 0; there is no part of it."""
+        """Return 1 if the task is done, else 0, as hard and soft."""
         won = is_won(trajectory.answer)
         feedback = f"{'The task is done' if won else 'The task is not done'}: {trajectory.answer}."
         return Score(hard=float(won), soft=float(won), feedback=feedback)

@@ -1,8 +1,8 @@
 """Write the splits of a folder of ALFWorld's games: `python benchmarks/alfworld/make_splits.py FOLDER`.
 
-The folder holds json_2.1.1/<split>/<task>/<trial>/game.tw-pddl, as ALFWorld's downloader leaves it. train becomes
-train, valid_seen val, valid_unseen test. Games that ALFWorld leaves out are left out: those with movable receptacles or
-sliced objects, and those that are not known to be solvable.
+The folder has ALFWorld's download, json_2.1.1/<split>/<task>/<trial>/game.tw-pddl. The splits train, valid_seen, and
+valid_unseen become train, val, and test. As in ALFWorld, games with movable receptacles or sliced objects and games
+that may be unsolvable are excluded.
 """
 
 import json
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SPLITS = {"train": ("train", "valid_train"), "val": ("valid_seen",), "test": ("valid_unseen",)}
-"""The games' folders, by the split that they become."""
+"""Folders of games by split."""
 GAME = "game.tw-pddl"
-LEFT_OUT = ("movable", "Sliced")
+EXCLUDED = ("movable", "Sliced")
 
 
 def main(folder: Path) -> None:
-    """Write <split>/items.json below the folder, and say how many games each has."""
+    """Write <split>/items.json below the folder, and print the counts."""
     if not (folder / "json_2.1.1").is_dir():
-        sys.exit(f"{folder}: it has no folder json_2.1.1; name the one that alfworld-download filled")
+        sys.exit(f"{folder}: no folder json_2.1.1. Name the folder that alfworld-download wrote")
     for split, sources in SPLITS.items():
         records = [
             {"id": f"{split}:{index:04}", "gamefile": str(game.relative_to(folder)), "task_type": task_type(game)}
@@ -31,17 +31,16 @@ def main(folder: Path) -> None:
 
 
 def games(folder: Path) -> Iterator[Path]:
-    """Yield the games below a folder that can be played, in the order of their paths."""
+    """Yield the playable games below a folder, sorted by path."""
     for game in sorted(folder.glob(f"*/*/{GAME}")):
         if (
-            not any(word in str(game.relative_to(folder)) for word in LEFT_OUT)
+            not any(word in str(game.relative_to(folder)) for word in EXCLUDED)
             and json.loads(game.read_bytes()).get("solvable") is True
         ):
             yield game
 
 
 def task_type(game: Path) -> str:
-    """Return the type of a game's task, which its folder's name begins with."""
     return game.parent.parent.name.partition("-")[0]
 
 

@@ -1,4 +1,4 @@
-"""A household of ALFWorld, played by TextWorld's engine for games in PDDL."""
+"""A household of ALFWorld in TextWorld's PDDL engine."""
 
 import json
 import os
@@ -14,12 +14,10 @@ from skillopt_airflow.tasks.protocols import Observation
 from .adapter import GAME
 
 NOT_LISTED = "help"
-"""The one command of the games that does nothing."""
+"""A command without effect."""
 
 
 class Household:
-    """One game."""
-
     def __init__(self, game: bytes) -> None:
         _prepare_imports()
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
@@ -30,17 +28,14 @@ class Household:
         self._engine.load(json.loads(game))
 
     def opening(self) -> Observation:
-        """Return the room, and the task."""
         return _observation(self._engine.reset())
 
     def act(self, action: str) -> Observation:
-        """Return what a command brings; nothing happens at one that is not admissible."""
         state, _, _ = self._engine.step(action)
         return _observation(state)
 
 
 def open_world(files: Mapping[str, bytes]) -> Household:
-    """Return the household of an item's files."""
     return Household(files[GAME])
 
 
@@ -52,13 +47,13 @@ def _observation(state: Mapping[str, object]) -> Observation:
 
 
 def _prepare_imports() -> None:
-    # ALFWorld makes a folder for data as it is imported; the home folder may not be writable.
+    # ALFWorld creates a data folder on import, and the home folder may be read-only.
     os.environ.setdefault("ALFWORLD_DATA", tempfile.gettempdir())
-    # TextWorld imports an interpreter of Z-machine games, which ALFWorld has none of, for two names in its warnings.
-    absent = ModuleType("jericho")
-    vars(absent).update(UnsupportedGameWarning=UserWarning, TruncatedInputActionWarning=UserWarning)
-    sys.modules.setdefault("jericho", absent)
-    # The planner loads a copy of its library for each game, where the sandbox executes nothing. A process has one game.
+    # TextWorld imports a Z-machine interpreter, unused here, for the names of two warnings.
+    jericho = ModuleType("jericho")
+    vars(jericho).update(UnsupportedGameWarning=UserWarning, TruncatedInputActionWarning=UserWarning)
+    sys.modules.setdefault("jericho", jericho)
+    # The planner copies its library per game to a folder without execute permission. One process plays one game.
     planner = vars(import_module("fast_downward.interface"))
     planner["shutil"] = SimpleNamespace(copyfile=lambda *_: None)
     planner["cdll"] = SimpleNamespace(LoadLibrary=lambda _: CDLL(planner["DOWNWARD_LIB_PATH"]))

@@ -1,4 +1,4 @@
-"""BabyVision (UnipatAI): puzzles on one picture that need eyes and little language."""
+"""BabyVision (UnipatAI): visual puzzles on one picture that need little language."""
 
 import re
 from fractions import Fraction
@@ -31,19 +31,18 @@ _TASK = TaskGroup(prompt=_PROMPT, reference="gold", score=Exact(), pictures=("im
 
 
 class BabyVision(JudgedTask):
-    """Records as the project publishes them: a picture, a question, and a choice or a blank to fill in."""
+    """The published records: a picture, and a question with choices or a blank."""
 
     text_columns = ("question", "ansType")
 
     def identity(self, record: JsonObject) -> str:
-        """Return the number of the task."""
         return identity_at(record, "taskId")
 
     def item(self, record: JsonObject) -> Item:
-        """Return an item with lettered choices, or with a blank.
+        """Return an item with lettered choices or a blank.
 
         Raises:
-            DataError: naming the key that is missing or of the wrong kind, or the choice that there is not.
+            DataError: a key is missing or invalid.
         """
         kind, question = text_at(record, "ansType"), text_at(record, "question")
         if kind not in (CHOICE, BLANK):
@@ -59,7 +58,7 @@ class BabyVision(JudgedTask):
         return self.asked(record | told, question, choices, frozenset(gold) if kind == CHOICE else frozenset())
 
     def answer(self, response: str) -> str:
-        r"""Return what the last \boxed{} holds, else the last pair of box tokens; empty without either."""
+        r"""Return the content of the last \boxed{}, else of the last box tokens, else an empty string."""
         box = Boxed().find(response)
         if box is None:
             pieces = [piece.partition(_BEGIN) for piece in response.split(_END)[:-1]]
@@ -67,7 +66,7 @@ class BabyVision(JudgedTask):
         return str(box).strip()
 
     def decision(self, answer: str, reference: JsonObject) -> bool | None:
-        """Compare choices, numbers and coordinates; other texts are certain where they are equal."""
+        """Compare choices, numbers, and coordinates; the rules decide other texts only if they are equal."""
         choices = choices_of(reference)
         if choices:
             return choice_decision(answer, right_letters(reference), choices)
@@ -96,7 +95,7 @@ def _right_choice(record: JsonObject, choices: dict[str, str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return a text as it is compared, without the parentheses around all of it."""
+    """Normalize a text, and remove parentheses around all of it."""
     plain = plain_maths(text)
     inside = plain[1:-1]
     return inside if plain.startswith("(") and plain.endswith(")") and not {*"()"} & {*inside} else plain

@@ -1,4 +1,4 @@
-"""LiveMathematicianBench: a question on a recent theorem, five statements, one of them right."""
+"""LiveMathematicianBench: questions about recent theorems with five choices."""
 
 import random
 from collections.abc import Sequence
@@ -18,21 +18,21 @@ Reason in a few sentences, then give the letter of the right choice inside <answ
 
 
 class LiveMathematicianBench:
-    """Items with a question and lettered choices; records as the benchmark's monthly files have them."""
+    """Records of the benchmark's monthly files: a question and choices."""
 
     runs_code = False
     text_columns = ("month",)
     list_columns = ()
 
     def identity(self, record: JsonObject) -> str:
-        """Return month and number, such as 202602-8: the files have no id of their own."""
+        """Return month and number, such as 202602-8, because the files have no ids."""
         return f"{text_at(record, 'month')}-{whole_number_at(record, 'no')}"
 
     def item(self, record: JsonObject) -> Item:
-        """Return an item; the right choice, which the files list apart, goes among the others.
+        """Return an item with the right choice, separate in the files, among the others.
 
         Raises:
-            DataError: naming the key that is missing or of the wrong type, or that two choices are the same.
+            DataError: a key is missing or invalid, or two choices are equal.
         """
         identity, text = self.identity(record), text_at(record, "mcq", "correct_choice", "text")
         others = range(len(list_at(record, "mcq", "choices")))
@@ -40,7 +40,7 @@ class LiveMathematicianBench:
         check_distinct(choices, "mcq.choices")
         if len(choices) > len(ascii_uppercase):
             raise DataError(f"mcq.choices: expected at most {len(ascii_uppercase) - 1}, got {len(others)}")
-        # By the item alone, so that every process sees the same order, and the right choice is not always A.
+        # Seeded by the item, so that the order is reproducible and the right choice isn't always A.
         random.Random(identity).shuffle(choices)  # noqa: S311
         return Item(
             id=identity,
@@ -49,13 +49,12 @@ class LiveMathematicianBench:
         )
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, then the question and a line a choice."""
         choices = "\n".join(f"{label}. {text}" for label, text in lettered(public["choices"]).items())
         prompt = _PROMPT.format(question=public["question"], choices=choices)
         return (Message(role="system", content=skill), Message(role="user", content=prompt))
 
     def answer(self, response: str) -> str:
-        """Return the content of <answer> tags, else of \\boxed{}, else the line of a stated letter, or the last."""
+        """Return the content of <answer> tags, else of \\boxed{}, else the line that states a letter, else the last."""
         marked = InTags().find(response)
         if marked is None:
             marked = Boxed().find(response)
@@ -64,7 +63,7 @@ class LiveMathematicianBench:
         return (last_line(response) if marked is None else marked).strip()
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Return 1 for the right choice, by its letter or its text, else 0, as hard and as soft."""
+        """Return 1 for the right letter or text, else 0, as hard and soft."""
         return ChoiceMatch(choices="choices").judge(trajectory.answer, item.reference["label"], item.public)
 
 

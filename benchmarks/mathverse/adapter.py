@@ -1,4 +1,4 @@
-"""MathVerse (Zhang et al. 2024, arXiv:2403.14624): geometry and functions, told by picture, text or both."""
+"""MathVerse (Zhang et al. 2024, arXiv:2403.14624): geometry and functions in pictures, text, or both."""
 
 import re
 from string import ascii_uppercase
@@ -29,20 +29,20 @@ _TASK = TaskGroup(prompt=_PROMPT, reference="answer", score=Exact(), group="prob
 
 
 class MathVerse(JudgedTask):
-    """Records as the project publishes them: one version of a problem each."""
+    """The published records: one version of a problem each."""
 
     text_columns = ("problem_version", "answer")
 
     def identity(self, record: JsonObject) -> str:
-        """Return problem and version, such as 323-text-only: the files number their samples anew."""
+        """Return problem and version, such as 323-text-only, because sample numbers differ between files."""
         version = "-".join(text_at(record, "problem_version").lower().split())
         return f"{identity_at(record, 'problem_index')}-{version}"
 
     def item(self, record: JsonObject) -> Item:
-        """Return an item; what the judge reads is the whole question, also where the target has it in the picture.
+        """Return an item; the judge reads the whole question even if the target sees it only in the picture.
 
         Raises:
-            DataError: naming the key that is missing, or the answer that names no choice.
+            DataError: a key is missing, or the answer names no choice.
         """
         kind, asked = text_at(record, "question_type"), _text(record, "question")
         whole = _text(record, "question_for_eval") or asked
@@ -61,12 +61,11 @@ class MathVerse(JudgedTask):
         return self.asked(record | told, stem, choices, right)
 
     def answer(self, response: str) -> str:
-        """Return the content of the last pair of <answer> tags, else of the last \\boxed{}, else the last line."""
         tagged = InTags().find(response)
         return Boxed().extract(response) if tagged is None else tagged.strip()
 
     def decision(self, answer: str, reference: JsonObject) -> bool | None:
-        """Compare choices; of other answers only equal values are certain."""
+        """Compare choices; the rules decide other answers only if the values are equal."""
         choices = choices_of(reference)
         if choices:
             return choice_decision(answer, right_letters(reference), choices)
@@ -75,9 +74,9 @@ class MathVerse(JudgedTask):
 
 
 def split_choices(question: str) -> tuple[str, dict[str, str]]:
-    """Return a question without its choices, and the choices; all letters without texts where none can be read.
+    """Split a question from its choices; return all letters with empty texts if there are no readable choices.
 
-    Choices begin lines, with the letters in order, so that a letter and a point inside of a text begin none.
+    Choices start lines with letters in order, so that a letter and a period inside a text aren't one.
     """
     *_, mark = [None, *_CHOICES.finditer(question)]
     listed = list(_CHOICE.finditer(question, mark.end())) if mark else []

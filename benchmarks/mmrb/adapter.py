@@ -1,4 +1,4 @@
-"""MMRB (Multimodal Multi-image Reasoning Benchmark): a question about several pictures, with options or open."""
+"""MMRB (Multimodal Multi-image Reasoning Benchmark): questions about several pictures."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +22,7 @@ _OFFICIAL = re.compile(r"\banswer\s*\[(?P<answer>[^\[\]]*)\]", re.IGNORECASE)
 _LABEL = re.compile(r"\s*\(?(?P<letter>[A-Z])[).:]\s*")
 _UNNUMBERED = "<image>"
 _PLACE = re.compile(rf"{_UNNUMBERED}|\{{image#\d+\}}")
-"""The place of a picture, which the published questions number; their options may leave the number out."""
+"""Placeholder of a picture; in options, the number can be missing."""
 _PLAIN_NUMBER = re.compile(r"[-+\d.,/%$\s]*\d[-+\d.,/%$\s]*")
 _NUMBER = r"[-+$]*\.?\d[\d./%]*"
 _SEVERAL_NUMBERS = re.compile(rf"[\s(\[]*{_NUMBER}(?:(?:[\s,;()\[\]]|\band\b)+{_NUMBER})+[\s).\]]*")
@@ -30,9 +30,9 @@ _REQUEST = "Reply with the answer inside <answer></answer> tags{}."
 
 
 class MMRB:
-    """Items with keys source, subtask, index, question, options, answer and the pictures: `images` or `image_paths`.
+    """Records with source, subtask, index, question, options, answer, and `images` or `image_paths`.
 
-    `{image#1}` in a question or an option stands for the first picture. Paths start at the folder of the record's file.
+    `{image#1}` is the placeholder of the first picture. Paths are relative to the record's file.
     """
 
     runs_code = False
@@ -47,7 +47,7 @@ class MMRB:
         return f"{text_at(record, 'source')}:{text_at(record, 'subtask')}:{index}"
 
     def item(self, record: JsonObject) -> Item:
-        """Return one record as an item, with the marks of the pictures in their places."""
+        """Return an item with picture marks in place of the placeholders."""
         identity, labelled, files = self.identity(record), _options(record), _pictures(record)
         asked, unlabelled = text_at(record, "question"), _without_labels(labelled)
         question, options = _shown(asked, unlabelled, files)
@@ -63,11 +63,10 @@ class MMRB:
         return Item(id=identity, public=public, reference=reference, files=files)
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, then question, pictures and options."""
         return (Message(role="system", content=skill), Message(role="user", content=self.task(public)))
 
     def task(self, public: JsonObject) -> str:
-        """Return the question with its options, which are listed unless it holds them already."""
+        """Return the question, with its options unless it contains them."""
         choices = lettered(public["options"], "options") if public["options"] else {}
         options = "".join(f"\n({letter}) {text}" for letter, text in choices.items())
         request = _REQUEST.format(": the letter of the right option" if choices else "")
@@ -75,17 +74,17 @@ class MMRB:
         return f"{public['question']}{listed}\n\n{request}"
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return none: the pictures are shown."""
+        """Return none, because the prompt shows the pictures."""
         return ()
 
     def answer(self, response: str) -> str:
-        """Return what the last <answer> tags hold, or `Answer[]`, a box, a letter that is settled on, the last line."""
+        """Return the content of <answer> tags, `Answer[]`, or a box, else a stated letter, else the last line."""
         said = _said(response, ChoiceLetter())
-        # Only the options show whether `A` is an article in "The answer is A Tree".
+        # "A" can be an article, as in "The answer is A Tree".
         return said if said != "A" else _said(response, Boxed(), stated_line(response))
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Return 1 for the right choice and no other, or for an equal number or a text that agrees."""
+        """Return 1 for exactly the right choice, an equal number, or a matching text."""
         expected, answered = str(item.reference["answer"]), _answered(item, trajectory)
         if len(answered) > MAX_ANSWER_CHARS:
             right = False
@@ -97,11 +96,11 @@ class MMRB:
         return Score(hard=float(right), soft=float(right), feedback=f'expected "{expected}"; answered "{answered}"')
 
     def decides(self, item: Item, trajectory: Trajectory) -> bool:
-        """Return True: of the outcome the rules can always tell."""
+        """Return True, because the rules decide every answer."""
         return True
 
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
-        """Ask which steps the response takes; of an item whose steps are not known, whether the answer is right."""
+        """Ask for the steps in the response, or for the answer's correctness if the item has no steps."""
         replies = _replies(trajectory)
         known: Any = item.reference.get("steps", [])
         paths = tuple(tuple(path) for path in known)
@@ -114,7 +113,6 @@ class MMRB:
 
 
 def _options(record: JsonObject) -> list[str]:
-    """Return the options as they stand in the record."""
     options = record.get("options")
     if options in (None, "", []):
         return []
@@ -124,14 +122,14 @@ def _options(record: JsonObject) -> list[str]:
 
 
 def _without_labels(texts: list[str]) -> list[str]:
-    """Return options without their letters, if these are in order."""
+    """Return options without their letters if the letters are in order."""
     labels = [_LABEL.match(text) for text in texts]
     in_order = all(label and label["letter"] == chr(ord("A") + place) for place, label in enumerate(labels))
     return [text[label.end() :] for text, label in zip(texts, labels, strict=True) if label] if in_order else texts
 
 
 def _steps(record: JsonObject) -> list[Any]:
-    """Return the ways to the answer that the data set knows, as texts; corrected ones where it has corrected them."""
+    """Return the dataset's reasoning paths, with its corrections."""
     found: Any = record.get("reasoning_steps") or []
     try:
         paths = [[str(step.get("rationale_fix") or step["rationale"]) for step in path] for path in found]
@@ -153,13 +151,13 @@ def _pictures(record: JsonObject) -> tuple[ItemFile, ...]:
 
 
 def _held(options: Sequence[str], question: str) -> bool:
-    """Return whether a question holds all options, as the published ones do."""
+    """Return whether a question contains all options, like the published ones."""
     asked = _PLACE.sub(_UNNUMBERED, question)
     return all(_PLACE.sub(_UNNUMBERED, option).strip() in asked for option in options)
 
 
 def _shown(question: str, options: Sequence[str], files: Sequence[ItemFile]) -> tuple[str, list[str]]:
-    """Return question and options with their placeholders filled in, and behind the question what has none."""
+    """Replace placeholders by picture marks; append pictures without placeholders to the question."""
     marks = {f"{{image#{number}}}": mark(file.name) for number, file in enumerate(files, start=1)}
     behind = [
         f"\nPicture {number}: {picture}"
@@ -175,13 +173,13 @@ def _replies(trajectory: Trajectory) -> list[str]:
 
 
 def _answered(item: Item, trajectory: Trajectory) -> str:
-    """Return the answer; of a question without options a letter that the response speaks of is none."""
+    """Return the answer; without options, a stated letter isn't one."""
     replies = _replies(trajectory)
     return trajectory.answer if item.public["options"] or not replies else _said(replies[-1], Boxed())
 
 
 def _said(response: str, untagged: Extraction, otherwise: str | None = None) -> str:
-    """Return what is tagged as the answer, else what `untagged` finds, else `otherwise`, by default the last line."""
+    """Return the tagged answer, else the result of `untagged`, else `otherwise`, by default the last line."""
     found, official = InTags().find(response), _OFFICIAL.findall(response)
     if found is None:
         found = official[-1] if official else untagged.find(response)
@@ -191,7 +189,7 @@ def _said(response: str, untagged: Extraction, otherwise: str | None = None) -> 
 
 
 def _agree(answered: str, expected: str) -> bool:
-    """Return whether an open answer is right: numbers have to be equal, of texts one may contain the other."""
+    """Compare an open answer: numbers must be equal, and of two texts one must contain the other."""
     if _PLAIN_NUMBER.fullmatch(expected) and len(numbers(expected)) == 1:
         return bool(NumberMatch().compare(answered, expected)[0])
     if _SEVERAL_NUMBERS.fullmatch(expected) and numbers(expected):
@@ -200,7 +198,7 @@ def _agree(answered: str, expected: str) -> bool:
     if not one or not other:
         return answered.strip().lower() == expected.lower() or _points_off(answered) == _points_off(expected) != ""
     told, wanted = ({number.value for number in numbers(text)} for text in (answered, expected))
-    # Words are compared without punctuation, in which 1.5 and 15 differ.
+    # Words are compared without punctuation, which makes 1.5 and 15 equal.
     if told and wanted and not (told <= wanted or wanted <= told):
         return False
     return any(Contains().compare(*pair)[0] for pair in ((answered, expected), (expected, answered)))
@@ -211,7 +209,7 @@ def _points_off(text: str) -> str:
 
 
 def _same_numbers(answered: str, expected: str) -> bool:
-    """Return whether two texts give the same numbers in one order; `100,200` may be one number or two."""
+    """Return whether two texts have the same numbers in order; `100,200` can be one number or two."""
     apart = [re.sub(r"(?<=\d),(?=\d)", ", ", text) for text in (answered, expected)]
     read = ([[number.value for number in numbers(text)] for text in texts] for texts in ([answered, expected], apart))
     return any(told == wanted for told, wanted in read)

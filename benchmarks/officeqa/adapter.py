@@ -1,4 +1,4 @@
-"""OfficeQA: questions whose answers have to be looked up in a corpus of statistical bulletins, and calculated."""
+"""OfficeQA: questions that need figures from a corpus of treasury bulletins, and calculations."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,10 +15,10 @@ from .tools import calculate
 MAX_PAGE_CHARS = 24_000
 MAX_PAGES_CHARS = 80_000
 SCORING = FigureMatch(relative=0.0)
-"""The official headline counts exact figures; it is also reported with a tolerance of 0.001, 0.01 and 0.05."""
+"""Exact figures, as in the official headline score; tolerances of 0.001, 0.01, and 0.05 are common too."""
 ANSWER_TAGS = ("answer", "final_answer")
 _LEVELS = ("category", "difficulty")
-"""Columns of how hard a question is; the newer files have the second."""
+"""Columns of the difficulty; newer files have the second."""
 _DIVIDERS = re.compile(r"[\r\n;]+")
 _PAGE = re.compile(r"[?&](?:page|pagenum|page_id)=(\d{1,6})\b")
 MONTHS = (
@@ -47,21 +47,20 @@ _CUT = "\n[{missing} characters left out]"
 
 
 class OfficeQA:
-    """Records with uid, question, answer, source_docs and source_files, as the official files have them."""
+    """Records of the official files: uid, question, answer, source_docs, and source_files."""
 
     runs_code = False
     text_columns: tuple[str, ...] = ("question",)
     list_columns: tuple[str, ...] = ()
 
     def identity(self, record: JsonObject) -> str:
-        """Return the record's `uid`."""
         return text_at(record, "uid")
 
     def item(self, record: JsonObject) -> Item:
-        """Return one record as an item; its sources name the pages that the chat harness shows.
+        """Return an item; the chat harness shows the pages in its sources.
 
         Raises:
-            DataError: a column is missing, or holds something else.
+            DataError: a column is missing or invalid.
         """
         answer = record.get("answer")
         try:
@@ -76,12 +75,12 @@ class OfficeQA:
         return Item(id=self.identity(record), public=public, reference={"answer": answer, "level": _level(record)})
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, then the question; its pages follow, see `shown_files`."""
+        """Return the skill and the question without its pages, see `shown_files`."""
         prompt = _QUESTION.format(question=public["question"])
         return (Message(role="system", content=skill), Message(role="user", content=prompt))
 
     async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
-        """Return the pages that the item's sources name, each and all of them up to a limit."""
+        """Return the pages of the item's sources, truncated to the limits."""
         shown, left = [], MAX_PAGES_CHARS
         for document, number, text in _pages(public, workspace):
             page = f"<page document={document!r} number={number}>\n{_cut(text, MAX_PAGE_CHARS)}\n</page>"
@@ -92,35 +91,32 @@ class OfficeQA:
         return "\n\n".join(["The pages that the answer rests on:", *shown])
 
     def task(self, public: JsonObject) -> str:
-        """Return the question for an agent, which has to find the pages by itself."""
         return _TASK.format(question=_QUESTION.format(question=public["question"]))
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return the tools over the whole corpus, and a calculator."""
         return (*workspace.corpus.tools(), calculate)
 
     def answer(self, response: str) -> str:
-        """Return what the last pair of <answer> or else of <FINAL_ANSWER> tags holds; without tags, the last line."""
+        """Return the content of <answer> or <FINAL_ANSWER> tags, else the last line."""
         found = (InTags(tag=tag).find(response) for tag in ANSWER_TAGS)
         return next((answer for answer in found if answer is not None), last_line(response)).strip()
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Return the official score, as hard and as soft."""
         return SCORING.judge(trajectory.answer, item.reference["answer"], item.public)
 
 
 def _pages(public: JsonObject, workspace: Workspace) -> Iterator[tuple[str, int, str]]:
-    """Yield the pages that the sources name, each once.
+    """Yield the pages of the sources, each once.
 
     Raises:
-        LookupError: the corpus lacks one; the text names it.
+        LookupError: the corpus lacks a page.
     """
     files, seen = _texts(public["source_files"]), set()
     for place, source in enumerate(_texts(public["source_docs"])):
         page = _PAGE.search(source)
         document = _bulletin(source)
         if not document:
-            # Then the sources are listed side by side, or all are pages of one file.
+            # Without a bulletin in the URL, documents and files correspond, or all pages are in one file.
             document = files[place] if place < len(files) else files[0] if len(files) == 1 else ""
         if page is None or not document or (document, int(page[1])) in seen:
             continue
@@ -129,7 +125,7 @@ def _pages(public: JsonObject, workspace: Workspace) -> Iterator[tuple[str, int,
 
 
 def _bulletin(source: str) -> str:
-    """Return the file of the bulletin that an address names by its month, or by the file; empty if it names none."""
+    """Return the bulletin's file for a URL with a month or a file name, else an empty string."""
     named = _BULLETIN.search(source.lower())
     if named is None:
         return ""
@@ -138,7 +134,7 @@ def _bulletin(source: str) -> str:
 
 
 def _several(record: JsonObject, column: str) -> list[str]:
-    """Return the texts of a cell, which line breaks or semicolons divide, or of a list."""
+    """Return the values of a list, or of a cell separated by newlines or semicolons."""
     value = record.get(column)
     if isinstance(value, list):
         return _texts(value)

@@ -1,4 +1,4 @@
-"""A calculator for models: decimal arithmetic on an expression, of which nothing is executed."""
+"""A calculator for models: decimal arithmetic without executing code."""
 
 import ast
 import operator
@@ -50,7 +50,7 @@ def calculated(expression: str) -> Decimal:
     """Return the value of an expression.
 
     Raises:
-        ValueError: it is none, or has no value; the text says what to write.
+        ValueError: invalid expression; the message has advice for the model.
     """
     if len(expression) > MAX_CHARS:
         raise ValueError(f"an expression may have {MAX_CHARS} characters: calculate it in parts")
@@ -72,7 +72,7 @@ def _value(node: ast.expr, depth: int) -> Decimal:
         raise ValueError(f"the expression is nested more than {MAX_DEPTH} deep: calculate it in parts")
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-            # Of a decimal fraction the shortest text, which is as it was written.
+            # repr gives the shortest decimal fraction, usually as written.
             value = Decimal(repr(number))
             if not value.is_finite():
                 raise ValueError(f"{ast.unparse(node)} is too large")
@@ -93,7 +93,7 @@ def _only(given: Sequence[Decimal]) -> Decimal:
 
 
 def _rounded(number: Decimal, *places: Decimal) -> Decimal:
-    """Round as people do, a half away from zero."""
+    """Round half away from zero."""
     digits = places[0] if places else Decimal()
     if len(places) > 1 or abs(digits) > MAX_DECIMALS or digits != int(digits):
         raise ValueError(f"round takes a number and how many decimals it keeps, at most {MAX_DECIMALS}")

@@ -1,4 +1,4 @@
-"""SealQA (Pham et al. 2025, arXiv:2506.01062): questions on which search results conflict, are old, or lead astray."""
+"""SealQA (Pham et al. 2025, arXiv:2506.01062): questions with conflicting, old, or misleading search results."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ from skillopt_airflow.tasks.scoring.text_match import Exact, same_words
 from skillopt_airflow.tasks.task_group import TaskGroup
 
 DOCUMENTS = ("12_docs", "20_docs", "30_docs", "search_results")
-"""Columns of documents; the first that holds some counts."""
+"""Columns of documents; the first non-empty one is used."""
 TEXTS = ("text", "content", "snippet", "description")
-"""Keys of a document's text, of which it has one."""
+"""Alternative keys of a document's text."""
 ABOUT = {
     "freshness": "How fast the answer changes",
     "question_types": "Kind of question",
@@ -38,20 +38,20 @@ _TASK = TaskGroup(prompt=_PROMPT, reference="answer", score=Exact())
 
 
 class SealQA(JudgedTask):
-    """Records of the configurations seal_0, seal_hard and longseal, as they are published."""
+    """Published records of seal_0, seal_hard, and longseal."""
 
     text_columns = ("question", "answer")
     searches = True
 
     def identity(self, record: JsonObject) -> str:
-        """Return a hash of the question: the records have no id, and a row's number changes with every release."""
+        """Return a hash of the question, because records have no ids and row numbers change between releases."""
         return sha256(" ".join(text_at(record, "question").split()))[:ID_CHARS]
 
     def item(self, record: JsonObject) -> Item:
-        """Return an item; the addresses of the evidence are no part of it, because they say where the answer is.
+        """Return an item without the URLs of the evidence, which would reveal the answer.
 
         Raises:
-            DataError: naming the key that cannot be read.
+            DataError: a key is missing or invalid.
         """
         documents = _documents(record)
         about = "".join(f"\n{name}: {text}" for key, name in ABOUT.items() if (text := _about(record, key)))
@@ -61,13 +61,12 @@ class SealQA(JudgedTask):
         return item.model_copy(update={"id": self.identity(record), "public": item.public | {"documents": shown}})
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, then the documents, if there are any, and the question."""
         documents = _shown(public)
         before = f"<documents>\n{listed_documents(documents)}\n</documents>\n\n" if documents else ""
         return (Message(role="system", content=skill), Message(role="user", content=before + self.task(public)))
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return a search, of the web or of the item's own documents as the run has it, and what opens a page."""
+        """Return tools that search (the web or the item's documents) and open pages."""
         documents = _shown(public)
 
         async def search(query: str) -> str:
@@ -90,7 +89,7 @@ class SealQA(JudgedTask):
         return (search, open_page)
 
     def decision(self, answer: str, reference: JsonObject) -> bool | None:
-        """Return True for the words of the reference with the same numbers; what differs is for a judge."""
+        """Return True if words and numbers equal the reference's, else None for the judge."""
         return True if same_words(answer, str(reference["reference"])) else None
 
 
@@ -112,7 +111,7 @@ def _document(column: str, entry: Any) -> FoundDocument:
 
 
 def _about(record: JsonObject, key: str) -> str:
-    """Return what is said of a question in few words; search results that are documents are none."""
+    """Return short metadata of a question; search results count only if they aren't documents."""
     value = _parsed(record, key)
     if not isinstance(value, list):
         return _text(value)
@@ -120,7 +119,7 @@ def _about(record: JsonObject, key: str) -> str:
 
 
 def _parsed(record: JsonObject, key: str) -> Any:
-    """Return a value, or the list that its text holds."""
+    """Return a value, with a list in a string parsed."""
     try:
         return listed(record.get(key))
     except DataError as error:

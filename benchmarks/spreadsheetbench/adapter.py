@@ -1,4 +1,4 @@
-"""SpreadsheetBench: instructions on real workbooks, carried out by Python code that the target writes."""
+"""SpreadsheetBench: instructions for real workbooks, which the target follows with Python code."""
 
 import os
 import re
@@ -30,7 +30,7 @@ Reply with one Python program in a ```python block. It runs with openpyxl and pa
 finds the path of the workbook in the variable INPUT_PATH and the path to save to in OUTPUT_PATH. You are told what it
 prints, and may look at the workbook before you change it; the work ends once a workbook is saved."""
 SHEETS, ROWS, COLUMNS, CHARS = 8, 5, 15, 40
-"""Limits of the preview: sheets, and of each the first rows and columns, and characters of a text."""
+"""Limits of the preview: sheets, rows and columns per sheet, characters per text."""
 _PREVIEW = f"""The workbook begins like this; shown are at most {SHEETS} sheets, of each the first {ROWS} rows and
 {COLUMNS} columns, of a text {CHARS} characters, and of a formula the value that was kept.
 
@@ -58,13 +58,13 @@ _PYTHON = ("python", "python3", "py", "py3")
 _BEGINS_AS_PROGRAM = re.compile(
     r"(?:\s*#[^\n]*\n)*\s*(?:import\s+[\w.]+(?:\s+as\s+\w+)?\s*[,;#\n]|from\s+[\w.]+\s+import\s)"
 )
-"""The beginning of a program: comments at most before an import."""
+"""Start of a program: an import, after optional comments."""
 _PART = re.compile(r"\s*(?:'(?P<quoted>(?:[^']|'{2})+)'\s*!)?(?P<rest>[^,]*)")
-"""One part of an answer position; a sheet's name between quotes may hold any character, and quotes doubled."""
+"""One part of an answer position; a quoted sheet name can have any character, with doubled quotes."""
 _CORNER = r"\$?([A-Z]{1,3})\$?(\d{0,7})"
 _CELLS = re.compile(rf"{_CORNER}(?::{_CORNER})?", re.IGNORECASE | re.ASCII)
 _NO_SHEET = re.compile(r"[][:*?/\\]")
-"""Characters that no sheet's name has."""
+"""Characters that aren't valid in sheet names."""
 LAST_COLUMN, LAST_ROW = 16_384, 1_048_576
 
 
@@ -81,18 +81,17 @@ class Cells(NamedTuple):
 
 
 class SpreadsheetBench:
-    """Items with an instruction and a workbook; records as `dataset.json` of the benchmark's verified part has them."""
+    """Records of `dataset.json` in the benchmark's verified part: an instruction and a workbook."""
 
     runs_code = True
     text_columns: tuple[str, ...] = ("instruction", "instruction_type", "answer_position", "spreadsheet_path")
     list_columns: tuple[str, ...] = ()
 
     def identity(self, record: JsonObject) -> str:
-        """Return the record's id, a text or a number."""
         return identity_at(record, "id")
 
     def item(self, record: JsonObject) -> Item:
-        """Return one record as an item; its workbooks lie in the folder `spreadsheet_path`, under names that vary.
+        """Return an item; its workbooks are in the folder `spreadsheet_path`, with varying names.
 
         Raises:
             DataError: a key is missing, or the answer position names no cells.
@@ -106,22 +105,19 @@ class SpreadsheetBench:
             id=self.identity(record),
             public=public,
             reference={},
-            # 1_<id>_init.xlsx and 1_<id>_golden.xlsx; of a few ids initial.xlsx, or a golden one with another id.
+            # 1_<id>_init.xlsx and 1_<id>_golden.xlsx; a few are named initial.xlsx or have another id.
             files=(ItemFile(name=INPUT, path=f"{folder}/*init*.xlsx"),),
             reference_files=(ItemFile(name=GOLDEN, path=f"{folder}/*golden*.xlsx"),),
         )
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, then the instruction and where workbook and result have their place."""
         return (Message(role="system", content=skill), Message(role="user", content=self.task(public) + _BY_CODE))
 
     def task(self, public: JsonObject) -> str:
-        """Return the instruction, for an agent that has its own ways to run code."""
+        """Return the instruction for an agent, which has its own tools to run code."""
         return _TASK.format(**public, input=INPUT, output=OUTPUT)
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return one that runs a program."""
-
         async def run_python(code: str) -> str:
             """Run a Python program with openpyxl and pandas at hand; returns what it prints and how it ended.
 
@@ -136,14 +132,14 @@ class SpreadsheetBench:
         return (run_python,)
 
     async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
-        """Return the sheets of the workbook with their sizes and first rows, or that it cannot be read."""
+        """Return a preview: sizes and first rows of the sheets."""
         printed, _, ended = (await workspace.run_python(_program(_PREVIEW_PROGRAM, workspace))).rpartition("\n")
         if ended != "[exit status 0]":
             return "There is no preview of the workbook, since openpyxl does not read it as it is."
         return _PREVIEW.format(shown=printed.strip())
 
     async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
-        """Run the program of a reply; return what it printed, or None if there is a result now or was no program."""
+        """Run the program of a reply; return its output, or None if there is a result or no program."""
         code = self.answer(response)
         if not code:
             return None
@@ -155,27 +151,23 @@ class SpreadsheetBench:
     def answer(self, response: str) -> str:
         """Return the program of a response; empty if it has none.
 
-        It is the first block in fences that says it is Python, else the first that says nothing, else all of a response
-        that begins like a program.
+        Take the first Python code block, else the first block without a language, else the whole response if it starts
+        like a program.
         """
         blocks = [(block["info"].lower().split()[:1], block["code"]) for block in _BLOCK.finditer(response)]
         python = [code for info, code in blocks if info and info[0] in _PYTHON]
         plain = [code for info, code in blocks if not info]
         bare = [response] if not blocks and _BEGINS_AS_PROGRAM.match(response) else []
-        # A fence inside a list item is indented with its code.
+        # Code blocks in list items are indented.
         return next((dedent(codes[0]).strip() for codes in (python, plain, bare) if codes), "")
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Refuse: a trajectory does not tell what is in the workbook. See `score_files`.
-
-        Raises:
-            NotImplementedError: always, rather than a score that means nothing.
-        """
+        """Not supported, because a trajectory doesn't contain the workbook. See `score_files`."""
         raise NotImplementedError(f"item {item.id}: workbooks are judged by score_files")
 
     def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
-        """Return 1 as hard if all cells of the answer position have the reference's values, their share as soft."""
-        # By name, because the comparison stays on the host: of this folder, the sandbox image gets this module alone.
+        """Return the share of right cells as soft, and 1 as hard if all are right."""
+        # By name, because it runs on the host: the sandbox image has only this module of the folder.
         scoring = import_module(f"{__package__}.scoring")
         found, golden = os.path.join(produced, OUTPUT), os.path.join(references, GOLDEN)  # noqa: PTH118
         score: Score = scoring.compare(golden, found, answer_cells(str(item.public["answer_position"])))
@@ -183,12 +175,12 @@ class SpreadsheetBench:
 
 
 def answer_cells(position: str) -> list[Cells]:
-    """Return the rectangles of an answer position, such as `D2:D9` or `'Sheet 1'!B5,C1:C3` or `A:C`.
+    """Parse an answer position, such as `D2:D9`, `'Sheet 1'!B5,C1:C3`, or `A:C`.
 
-    A quote may be missing. Quotes in a sheet's name are doubled, as in `'It''s'!A1`, or not.
+    Quotes around a sheet's name can be missing, and quotes in it can be doubled, as in `'It''s'!A1`.
 
     Raises:
-        DataError: a part of it names no cells, or names corners in another order or outside of a sheet.
+        DataError: a part isn't a cell range, or its corners are in the wrong order or outside the sheet.
     """
     found, place = [], 0
     while place <= len(position):
@@ -210,7 +202,7 @@ def answer_cells(position: str) -> list[Cells]:
 
 
 def _rectangle(sheet: str, left: str, top: str, right: str | None, bottom: str | None) -> Cells | None:
-    """Return the cells between two corners; None if these are in another order, outside of a sheet or half a column."""
+    """Return the cells between two corners; None if the corners are invalid."""
     if right is None or bottom is None:
         right, bottom = left, top
     cells = Cells(sheet, _number(left), int(top or 1), _number(right), int(bottom) if bottom else None)

@@ -1,7 +1,6 @@
-"""Comparing a workbook with its reference by the values of cells, as the benchmark's own evaluation does.
+"""Compare a workbook with its reference by cell values, like the benchmark's own evaluation.
 
-It runs in a process with limits, since the workbook is what code of a model left; see
-include/skillopt_airflow/training/rollouts/judging.py.
+Runs in a limited process, because a model's code wrote the workbook.
 """
 
 import datetime
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
     from openpyxl.workbook.workbook import Workbook
 
 EPOCH = datetime.datetime(1899, 12, 30)
-"""Day 0 of the numbers that spreadsheets keep for dates."""
+"""Day 0 of spreadsheet dates."""
 NAMED_CELLS = 12
-"""Wrong cells that the feedback names."""
+"""Wrong cells in the feedback."""
 VALUE_CHARS = 60
 
 
@@ -33,19 +32,18 @@ class Cell(NamedTuple):
 
     @property
     def right(self) -> bool:
-        """Return whether the values are equal."""
         return equal(self.expected, self.found)
 
 
 def compare(golden: str, produced: str, ranges: Sequence[Cells]) -> Score:
-    """Return the score of the workbook `produced`; a formula has the value that its program kept, if any."""
+    """Score the workbook `produced`; a formula has its cached value, if any."""
     reference = _load(golden)
     if not Path(produced).is_file():
         left = ", ".join(sorted(path.name for path in Path(produced).parent.iterdir())[:5])
         return _wrong(f"no {Path(produced).name} was saved{f', only {left}' if left else ''}")
     try:
         workbook = _load(produced)
-    except Exception as error:  # noqa: BLE001 - whatever a hostile or broken file makes the reader raise
+    except Exception as error:  # noqa: BLE001 - a hostile or broken file can raise anything
         return _wrong(f"{Path(produced).name} cannot be read as a workbook: {type(error).__name__}: {error}"[:300])
     ranges = [cells._replace(sheet=cells.sheet or reference.sheetnames[0]) for cells in ranges]
     missing = sorted({cells.sheet for cells in ranges} - {*_sheets(workbook)})
@@ -57,16 +55,15 @@ def compare(golden: str, produced: str, ranges: Sequence[Cells]) -> Score:
 
 
 def equal(expected: object, found: object) -> bool:
-    """Return whether they are equal after `plain` and of one type; an empty text is an empty cell."""
+    """Compare type and value after `plain`; an empty string equals an empty cell."""
     one, other = (None if value == "" else value for value in (plain(expected), plain(found)))
     return type(one) is type(other) and one == other
 
 
 def plain(value: object) -> object:
-    """Return what counts of a value.
+    """Normalize a value.
 
-    Numbers, also those in texts and truth values, count to two decimals; dates to the day they round to, as a number;
-    times to the minute.
+    Numbers, including strings and booleans, have two decimals. Dates become numbers of days, times have minutes.
     """
     if isinstance(value, datetime.time):
         return str(value)[:-3]
@@ -78,7 +75,7 @@ def plain(value: object) -> object:
             number = round(float(value), 2)
         except (ValueError, OverflowError):
             return value
-        # The text NaN would be a number that differs from itself.
+        # The string NaN would become a number that differs from itself.
         return str(value) if math.isnan(number) else number
     return value
 
@@ -94,7 +91,7 @@ def _sheets(workbook: "Workbook") -> list[str]:
 
 
 def _cells(reference: "Workbook", workbook: "Workbook", cells: Cells) -> Iterator[Cell]:
-    """Yield the cells of a rectangle with both values; those of a sheet that is missing are empty."""
+    """Yield the cells of a rectangle with both values; cells of a missing sheet are empty."""
     from openpyxl.utils import get_column_letter
 
     sheets = [book[cells.sheet] if cells.sheet in _sheets(book) else None for book in (reference, workbook)]
@@ -106,7 +103,7 @@ def _cells(reference: "Workbook", workbook: "Workbook", cells: Cells) -> Iterato
 
 
 def _formulas(path: str, wrong: Iterable[Cell]) -> frozenset[str]:
-    """Return names of the wrong cells that are empty because they hold a formula without a value."""
+    """Return the names of wrong cells with a formula that has no cached value."""
     import openpyxl
 
     empty = [cell.name for cell in wrong if cell.found is None][:NAMED_CELLS]

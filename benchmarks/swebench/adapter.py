@@ -1,4 +1,4 @@
-"""SWE-bench: issues of real repositories, which the target resolves and tests judge in a second container."""
+"""SWE-bench: issues of real repositories; tests in a second container score the target's change."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,7 +15,7 @@ TREE, REQUIREMENTS = "repo.tar.gz", "requirements.txt"
 RUNNERS = ("pytest", "unittest", "django", "sympy")
 MAX_LINES = 200
 MAX_OUTPUT_CHARS = 10_000
-"""Of what a command printed; the middle of the rest is left out, as mini-swe-agent does."""
+"""Longest output of a command; longer output is cut in the middle, as in mini-swe-agent."""
 _TASK = """Resolve this issue in the repository {repo}, whose files lie in {folder}.
 
 <issue>
@@ -28,9 +28,9 @@ count. There is no network, and nothing can be installed; `python` has the repos
 
 
 class SWEBench:
-    """Records with the columns of SWE-bench, whose repositories come from published images or from folders.
+    """Records with SWE-bench's columns; repositories come from published images or from folders.
 
-    A row with a folder has `instance`, its place below the data set's, and `run`: how its tests run.
+    A record with a folder has `instance`, its path in the dataset, and `run`, how to run its tests.
     """
 
     runs_code = True
@@ -38,16 +38,15 @@ class SWEBench:
     list_columns: tuple[str, ...] = ()
 
     def identity(self, record: JsonObject) -> str:
-        """Return the instance's id, such as pvlib__pvlib-python-1072."""
         return identity_at(record, "instance_id")
 
     def item(self, record: JsonObject) -> Item:
-        """Return a row as an item; what the solution or the tests tell is reference.
+        """Return an item with the solution and the tests as reference.
 
         Raises:
-            DataError: a key is missing or not usable; the text names it.
+            DataError: a key is missing or invalid.
         """
-        # The sandbox, which reads no record, has this file alone of the benchmark's folder.
+        # Imported here because the sandbox has only this file of the folder.
         from .official import image_of, official_run
 
         run = run_of(record if "run" in record else {"run": official_run(record)})
@@ -73,45 +72,38 @@ class SWEBench:
         )
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """Return the skill as system message, and the task."""
         return (Message(role="system", content=skill), Message(role="user", content=self.task(public)))
 
     def task(self, public: JsonObject) -> str:
-        """Return the issue, and where the repository is."""
         return _TASK.format(**public, folder="/work")
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return the tools by which the target works in the repository."""
         return RepositoryTools(workspace).all()
 
     def answer(self, response: str) -> str:
-        """Return the last words; what counts is the change of the repository, see `tests`."""
+        """Return the final message; only the repository's change is scored, see `tests`."""
         return response.strip()
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Refuse: a trajectory does not tell what tests say of the change.
-
-        Raises:
-            NotImplementedError: always, rather than a score that means nothing.
-        """
+        """Not supported, because only tests can score the change. See `score_tests`."""
         raise NotImplementedError(f"item {item.id}: changes of a repository are judged by its tests")
 
     def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
-        """Return the tests that judge a change, or its score if nothing of it counts."""
-        # The sandbox, which judges nothing, has this file alone of the benchmark's folder.
+        """Return the tests for a change, or its score if no part of it counts."""
+        # Imported here because the sandbox has only this file of the folder.
         from .scoring import tests_of
 
         return tests_of(item, patch, run_of(item.reference))
 
     def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
-        """Return 1 as hard if all tests pass that have to, by SWE-bench's rule; nothing if the run proves nothing."""
+        """Return 1 as hard if all required tests pass, by SWE-bench's rule; 0 for an unreliable run."""
         from .scoring import score_of
 
         return score_of(item, patch, ran, str(run_of(item.reference)["runner"]))
 
 
 class RepositoryTools:
-    """The tools of one item; none of them does anything once the target has submitted."""
+    """The tools of one item; after `submit` they change nothing."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -119,7 +111,6 @@ class RepositoryTools:
         self._submitted = False
 
     def all(self) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return them as functions for a model."""
         return (self.shell, self.view, self.edit, self.submit)
 
     async def shell(self, command: str) -> str:
@@ -201,10 +192,10 @@ def _built(record: JsonObject, roots: tuple[str, ...]) -> ItemImage:
 
 
 def run_of(record: JsonObject) -> JsonObject:
-    """Return how the tests of a row or of an item's reference run.
+    """Return `run` of a record or reference: how to run its tests.
 
     Raises:
-        DataError: it has no usable `run`.
+        DataError: `run` is missing or invalid.
     """
     run = record.get("run")
     if not isinstance(run, dict) or run.get("runner") not in RUNNERS:
@@ -215,7 +206,7 @@ def run_of(record: JsonObject) -> JsonObject:
 
 
 def _tests(record: JsonObject, key: str) -> list[str]:
-    """Return a list of tests; SWE-bench has it as JSON in a text."""
+    """Return a list of tests, which SWE-bench stores as a JSON string."""
     value = record.get(key)
     if isinstance(value, str):
         try:

@@ -1,4 +1,4 @@
-"""An instance as a folder of repo.tar.gz, instance.json, run.json and requirements.txt, and the rows that name it."""
+"""Instance folders (repo.tar.gz, instance.json, run.json, requirements.txt) and their rows in a split."""
 
 import difflib
 import gzip
@@ -23,7 +23,7 @@ COLUMNS = (
     "PASS_TO_PASS",
     "environment_setup_commit",
 )
-"""SWE-bench's own. The last four may be empty, the two lists are JSON."""
+"""SWE-bench's columns. The last four can be empty; the two lists are JSON."""
 
 
 def write_instance(
@@ -34,7 +34,7 @@ def write_instance(
     requirements: str = "",
     executable: Sequence[str] = (),
 ) -> None:
-    """Write an instance's folder; tree has the files at the base commit by their paths. Equal ones are equal bytes."""
+    """Write a reproducible instance folder; `tree` has the files of the base commit by path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "repo.tar.gz").write_bytes(archive(tree, executable))
     for name, value in (("instance.json", record), ("run.json", run)):
@@ -43,7 +43,7 @@ def write_instance(
 
 
 def archive(tree: Mapping[str, bytes], executable: Sequence[str] = ()) -> bytes:
-    """Return a tar.gz of these files, without times and owners."""
+    """Return a tar.gz without times and owners."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
         for path in sorted(tree):
@@ -54,39 +54,37 @@ def archive(tree: Mapping[str, bytes], executable: Sequence[str] = ()) -> bytes:
 
 
 def row(folder: Path, data: Path) -> dict[str, Any]:
-    """Return the row of a split that names this folder by its path below the data's folder.
+    """Return the row of a split for this folder, with its path below the data folder.
 
     Raises:
-        ValueError: a file is missing or has not the expected keys
+        ValueError: a file or a key is missing.
     """
     try:
         record = json.loads((folder / "instance.json").read_bytes())
         run = json.loads((folder / "run.json").read_bytes())
     except (OSError, ValueError) as error:
-        raise ValueError(f"{folder}: it is no instance: {error}") from None
+        raise ValueError(f"{folder}: not an instance: {error}") from None
     missing = [name for name in COLUMNS if name not in record]
     if missing or "runner" not in run or not (folder / "repo.tar.gz").is_file():
-        wanted = ", ".join(missing) or "repo.tar.gz, and the runner in run.json"
-        raise ValueError(f"{folder}: it is no instance: it lacks {wanted}")
+        absent = ", ".join(missing) or "repo.tar.gz, and the runner in run.json"
+        raise ValueError(f"{folder}: not an instance, it lacks {absent}")
     lists = {name: as_json(record[name]) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     kept = {name: record[name] for name in COLUMNS}
     return {**kept, **lists, "instance": folder.relative_to(data).as_posix(), "run": run}
 
 
 def as_json(tests: str | list[str]) -> str:
-    """Return a list of tests as JSON, as SWE-bench's columns have it."""
     return tests if isinstance(tests, str) else json.dumps(tests)
 
 
 def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a split's items.json."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
     (folder / "items.json").write_text(text, encoding="utf-8")
 
 
 def git_diff(path: str, before: str, after: str) -> str:
-    """Return the diff of one text file, with git's header."""
+    """Return the diff of a text file with git's header."""
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
     )

@@ -1,7 +1,6 @@
-"""Write an instance from two commits of a git repository, and verify it: `make instance`.
+"""Write and verify an instance from two commits of a git repository: `make instance`.
 
-Its tests fail before the fix and pass with it. The program needs git and Python, and installs packages into a new
-environment.
+Its tests must fail before the fix and pass after it. Needs git, and installs packages into a new environment.
 """
 
 import argparse
@@ -18,44 +17,47 @@ from pathlib import Path
 from skillopt_airflow.core.errors import DataError
 
 from .instance_folder import write_instance
-from .patches import FilePatch, LeftOut, candidate_patch, file_patches
-from .resolution import resolve, unbelieved
+from .patches import Exclusion, FilePatch, candidate_patch, file_patches
+from .resolution import resolve, unreliable
 from .run_logs import CaseStatus, LogFormat, worst
 
 SECONDS = 1800
-"""A test run may take so long."""
+"""Timeout of a test run."""
 TAIL = 2000
-"""Characters of a failed command that an error shows."""
+"""Characters of a failed command's output in an error."""
 
 
 FILE, EXECUTABLE = "100644", "100755"
 """Modes of a tree's entries."""
 PLAIN = ("--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
-"""Options of `git diff` against what the user's own configuration asks for."""
+"""Options of `git diff` that override the user's configuration."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """The difference between the two commits."""
+    """The difference between two commits."""
 
     patch: str
     test_patch: str
     test_files: Sequence[str]
-    """Python files of tests that the fix adds or changes."""
-    left_out: Mapping[str, LeftOut]
-    """Files that cannot be part of an instance."""
+    """Python test files in the fix."""
+    left_out: Mapping[str, Exclusion]
+    """Files that can't be part of an instance."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; 0 if it wrote an instance."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.swebench.make_instance", description=__doc__)
     parser.add_argument("--repo", type=Path, default=Path(), help="the repository (default: this folder)")
     parser.add_argument("--base", required=True, help="the commit before the fix")
     parser.add_argument("--fix", required=True, help="the commit with the fix and its tests")
-    parser.add_argument("--out", type=Path, required=True, help="folder that gets the instance's folder")
-    parser.add_argument("--requirements", type=Path, help="pinned packages; with pytest among them it runs the tests")
-    parser.add_argument("--problem", type=Path, help="text of the issue (default: the fix's commit message)")
-    parser.add_argument("--python-path", default="", help="folders to import from, such as src:. (default: as found)")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the instance's folder")
+    parser.add_argument(
+        "--requirements", type=Path, help="file of pinned packages; if it has pytest, pytest runs the tests"
+    )
+    parser.add_argument("--problem", type=Path, help="file with the issue (default: the fix's commit message)")
+    parser.add_argument(
+        "--python-path", default="", help="import folders, such as src:. (default: src if it exists, and the tree)"
+    )
     options = parser.parse_args(arguments)
     given = (options.repo, options.base, options.fix, options.out)
     try:
@@ -75,20 +77,19 @@ def run(
     problem_file: Path | None = None,
     python_path: str = "",
 ) -> None:
-    """Write the instance's folder and say what it holds.
+    """Write the instance's folder and print its counts.
 
     Args:
-        repository: with both commits.
+        repository: a repository with both commits.
         base: the commit before the fix.
         fix: the commit of the fix and its tests.
-        out: where the folder is made.
-        requirements_file: pinned packages that the tests need.
-        problem_file: the issue's text; without one the fix's commit message.
-        python_path: folders of the tree to import from, with colons between; without one src, if there is one, and the
-            tree.
+        out: the parent of the new folder.
+        requirements_file: pinned packages for the tests.
+        problem_file: the issue's text, by default the fix's commit message.
+        python_path: import folders separated by colons, by default src, if it exists, and the tree.
 
     Raises:
-        DataError: it would be no instance; the text says why.
+        DataError: the commits don't make an instance.
     """
     base, fix = (commit(repository, name) for name in (base, fix))
     change = between(repository, base, fix)
@@ -101,7 +102,7 @@ def run(
     fail_to_pass = sorted(case for case in after if after[case].passing and not _passed(case, before))
     pass_to_pass = sorted(case for case in after if after[case].passing and _passed(case, before))
     if not fail_to_pass:
-        raise DataError("no test fails before the fix and passes with it: name a fix whose tests show the fault")
+        raise DataError("no test fails before the fix and passes with it. Choose a fix whose tests reproduce the bug")
     name = repository.resolve().name.lower()
     message = _git(repository, "log", "-1", "--format=%B%x00%cI", fix)
     text, _, created = message.strip().partition("\0")
@@ -126,7 +127,7 @@ def run(
 
 
 def _settings(change: Change, requirements: str) -> dict[str, object]:
-    """Return how the fix's tests are run: by pytest if it is among the packages."""
+    """Return how to run the fix's tests: with pytest if it is among the packages."""
     if "pytest" in requirements.lower():
         return {"runner": LogFormat.PYTEST.value, "files": [*change.test_files]}
     modules = [path.removesuffix(".py").replace("/", ".") for path in change.test_files]
@@ -144,39 +145,39 @@ def commit(repository: Path, name: str) -> str:
     """Return a commit's id.
 
     Raises:
-        DataError: there is no such commit, or no repository.
+        DataError: the commit or the repository doesn't exist.
     """
     return _git(repository, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").strip()
 
 
 def between(repository: Path, base: str, fix: str) -> Change:
-    """Return what the fix changes: tests, their configuration, and the rest.
+    """Return the change between two commits.
 
     Raises:
-        DataError: it changes no test, or nothing else.
+        DataError: it changes no tests, or only tests.
     """
     diff = _git(repository, "-c", "core.quotePath=false", "diff", *PLAIN, base, fix)
     candidate = candidate_patch(diff)
-    judges = [file for file in file_patches(diff) if _is_the_judges(file, candidate.left_out)]
+    judges = [file for file in file_patches(diff) if _affects_tests(file, candidate.left_out)]
     tests = [file.path for file in judges if file.path.endswith(".py") and not file.deleted]
     tests = [path for path in tests if Path(path).name not in ("conftest.py", "__init__.py")]
     if not candidate.text:
-        raise DataError(f"{base[:8]} to {fix[:8]}: nothing but tests is changed, so there is nothing to resolve")
+        raise DataError(f"{base[:8]} to {fix[:8]}: nothing but tests changes, so there is nothing to resolve")
     if not tests:
-        raise DataError(f"{base[:8]} to {fix[:8]}: no file of tests is added or changed, so nothing shows the fault")
+        raise DataError(f"{base[:8]} to {fix[:8]}: no file of tests changes, so no test reproduces the bug")
     named = {file.path for file in judges}
     left_out = {path: why for path, why in candidate.left_out.items() if path not in named}
     return Change(candidate.text, "".join(file.text for file in judges), tests, left_out)
 
 
-def _is_the_judges(file: FilePatch, left_out: Mapping[str, LeftOut]) -> bool:
+def _affects_tests(file: FilePatch, left_out: Mapping[str, Exclusion]) -> bool:
     reason = left_out.get(file.path)
     return reason is not None and reason.of_tests and not file.binary
 
 
 def tree_of(repository: Path, base: str) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files at a commit, and which of them are executable; links and submodules are left out."""
-    # Not by `git archive`, which leaves out what is not meant for releases, such as tests.
+    """Return the files of a commit, and the paths of executable ones, without links and submodules."""
+    # Not `git archive`, which can exclude files such as tests.
     listed = _git_bytes(repository, "ls-tree", "-r", "-z", base).decode(errors="replace").split("\0")
     rows = [(about.split(), path) for about, _, path in (row.partition("\t") for row in listed if row)]
     plain = [(mode, identity, path) for (mode, _, identity), path in rows if mode in (FILE, EXECUTABLE)]
@@ -194,24 +195,24 @@ def tree_of(repository: Path, base: str) -> tuple[dict[str, bytes], list[str]]:
 def _tested(
     files: Mapping[str, bytes], change: Change, settings: Mapping[str, object], requirements: str
 ) -> tuple[Mapping[str, CaseStatus], Mapping[str, CaseStatus]]:
-    """Run the fix's tests without its other changes and with them, in a new environment; returns both results."""
+    """Run the fix's tests before and after its other changes, in a new environment."""
     with tempfile.TemporaryDirectory(prefix="instance-") as scratch:
         python, tree = Path(scratch, "venv", "bin", "python"), Path(scratch, "tree")
-        print("Making an environment ...", flush=True)
+        print("Creating an environment ...", flush=True)
         wants_pip = bool(requirements.strip())
-        made = [sys.executable, "-m", "venv", *([] if wants_pip else ["--without-pip"]), str(python.parent.parent)]
-        _done(made, Path(scratch), "the environment")
+        create = [sys.executable, "-m", "venv", *([] if wants_pip else ["--without-pip"]), str(python.parent.parent)]
+        _check_run(create, Path(scratch), "the environment")
         if wants_pip:
             Path(scratch, "requirements.txt").write_text(requirements, encoding="utf-8")
-            _done([str(python), "-m", "pip", "install", "-q", "-r", "requirements.txt"], Path(scratch), "pip")
+            _check_run([str(python), "-m", "pip", "install", "-q", "-r", "requirements.txt"], Path(scratch), "pip")
         for path, content in files.items():
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             (tree / path).write_bytes(content)
-        _applied(tree, change.test_patch)
+        _apply(tree, change.test_patch)
         before, _, _ = _run(tree, python, settings)
-        _applied(tree, change.patch)
+        _apply(tree, change.patch)
         after, output, status = _run(tree, python, settings)
-        fault = unbelieved(LogFormat(str(settings["runner"])), output)
+        fault = unreliable(LogFormat(str(settings["runner"])), output)
         passing = [case for case in after if after[case].passing]
         found = fault or resolve(passing, (), after, status)
         if fault or not passing or not found.resolved:
@@ -251,13 +252,15 @@ def _passed(case: str, statuses: Mapping[str, CaseStatus]) -> bool:
     return case in statuses and statuses[case].passing
 
 
-def _applied(tree: Path, patch: str) -> None:
-    # Outside of any repository git applies to plain files.
+def _apply(tree: Path, patch: str) -> None:
+    # Outside a repository, git apply changes plain files.
     env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
-    _done(["git", "apply", "-"], tree, "git apply", patch, env)
+    _check_run(["git", "apply", "-"], tree, "git apply", patch, env)
 
 
-def _done(command: list[str], folder: Path, what: str, given: str = "", env: Mapping[str, str] | None = None) -> None:
+def _check_run(
+    command: list[str], folder: Path, what: str, given: str = "", env: Mapping[str, str] | None = None
+) -> None:
     done = subprocess.run(command, cwd=folder, input=given, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DataError(f"{what} failed: {(done.stderr or done.stdout)[-TAIL:].strip()}")
@@ -269,7 +272,7 @@ def _git(repository: Path, *arguments: str) -> str:
 
 def _git_bytes(repository: Path, *arguments: str, given: str = "") -> bytes:
     if not repository.is_dir():
-        raise DataError(f"{repository}: there is no such folder")
+        raise DataError(f"{repository}: no such folder")
     done = subprocess.run(["git", *arguments], cwd=repository, input=given.encode(), capture_output=True, check=False)
     if done.returncode:
         raise DataError(f"{repository}: git {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")

@@ -1,8 +1,7 @@
-"""Write the splits of a data set: `python -m benchmarks.swebench.make_splits FOLDER`, or `... FILE FOLDER`.
+"""Write the splits of a dataset: `python -m benchmarks.swebench.make_splits [FILE] FOLDER`.
 
-Of a folder alone, each folder anywhere below it that has an instance.json is an instance; a file has SWE-bench's own
-rows, as Parquet, JSON or JSONL. Each repository's instances go to train, val and test by 2:1:7, at least one to train
-and to val, as in the reference implementation's splits.
+FILE has SWE-bench's rows as Parquet, JSON, or JSONL. Without it, each folder below FOLDER with an instance.json is an
+instance. Each repository's instances are split 2:1:7 into train, val, and test, as in the reference implementation.
 """
 
 import json
@@ -20,7 +19,7 @@ SEED = 42
 
 
 def main(source: Path, folder: Path) -> None:
-    """Write <split>/items.json below the folder, and say how many instances each has."""
+    """Write <split>/items.json below the folder, and print the counts."""
     try:
         rows = published_rows(source) if source.is_file() else rows_below(folder)
     except ValueError as error:
@@ -34,19 +33,19 @@ def rows_below(folder: Path) -> list[dict[str, Any]]:
     """Return the rows of all instances below a folder.
 
     Raises:
-        ValueError: there is none, or one lacks a file or a key.
+        ValueError: no instances, or one lacks a file or a key.
     """
-    found = sorted(path.parent for path in folder.glob("**/instance.json"))
-    if not found:
-        raise ValueError(f"{folder}: no folder below it has an instance.json")
-    return [row(one, folder) for one in found]
+    folders = sorted(path.parent for path in folder.glob("**/instance.json"))
+    if not folders:
+        raise ValueError(f"{folder}: no instance.json below this folder")
+    return [row(one, folder) for one in folders]
 
 
 def published_rows(file: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file of SWE-bench, with its twelve columns and, where it is there, `image`.
+    """Return the rows of an SWE-bench file, with its twelve columns and an optional `image`.
 
     Raises:
-        ValueError: it cannot be read, or a row lacks a column.
+        ValueError: the file is unreadable, or a row lacks a column.
     """
     try:
         if file.suffix == ".parquet":
@@ -58,17 +57,17 @@ def published_rows(file: Path) -> list[dict[str, Any]]:
         else:
             rows = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise ValueError(f"{file}: it cannot be read: {error}") from None
+        raise ValueError(f"{file}: can't read it: {error}") from None
     for number, one in enumerate(rows, start=1):
         missing = [name for name in COLUMNS if name not in one]
         if missing:
             raise ValueError(f"{file}: row {number} lacks {', '.join(missing)}")
-    kept = (*COLUMNS, "image")
-    return [{name: one[name] for name in kept if one.get(name) is not None} for one in rows]
+    columns = (*COLUMNS, "image")
+    return [{name: one[name] for name in columns if one.get(name) is not None} for one in rows]
 
 
 def split_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the rows by split, each repository's apart, by chance from a fixed seed."""
+    """Split each repository's rows at random, with a fixed seed."""
     by_repository = defaultdict[str, list[Mapping[str, Any]]](list)
     for one in sorted(rows, key=lambda row: str(row["instance_id"])):
         by_repository[str(one["repo"])].append(one)
@@ -84,9 +83,9 @@ def split_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str,
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return the number of a repository's instances in each split, as SkillOpt's `envs/swebench/dataloader.py` has it.
+    """Return the number of a repository's instances per split, as in SkillOpt's `envs/swebench/dataloader.py`.
 
-    Train and val have their rounded shares, and at least one of three or more instances. Of two, one is for train.
+    Train and val get rounded shares, and at least one each of three or more instances. Of two, train gets one.
     """
     least = int(size >= 3)
     train = max(least, round(size * PARTS["train"] / sum(PARTS.values()))) if size != 2 else 1

@@ -1,7 +1,7 @@
-"""Rows of SWE-bench as they are published: the images that they stand for, and how their tests run there.
+"""Published rows of SWE-bench: their images, and how to run their tests.
 
-The commands are those of `swebench/harness/constants/python.py` of SWE-bench 4.1.0, without what only changes how the
-output looks; those of Sphinx are what its tox runs.
+The commands come from `swebench/harness/constants/python.py` of SWE-bench 4.1.0, without options for the output's look;
+Sphinx's come from its tox.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from .patches import file_patches
 FOLDER = "/testbed"
 ENVIRONMENT = "/opt/miniconda3/envs/testbed"
 DATA_SUFFIXES = frozenset({".json", ".png", ".csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"})
-"""Files of a change of tests that are no tests themselves."""
+"""Files in a test patch that aren't tests."""
 RUNS: Mapping[str, Mapping[str, Any]] = {
     "astropy/astropy": {"args": ["-vv", "-o", "console_output_style=classic"]},
     "django/django": {"runner": "django"},
@@ -27,13 +27,13 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
         "env": {"SYMPY_USE_CACHE": "no", "PYTHONWARNINGS": "ignore::UserWarning,ignore::SyntaxWarning"},
     },
 }
-"""What differs from plain pytest, by repository."""
+"""Differences from plain pytest by repository."""
 ROOTS: Mapping[str, str] = {"matplotlib/matplotlib": "lib:.", "pallets/flask": "src:.", "pytest-dev/pytest": "src:."}
-"""Folders on Python's path, where that is not the tree alone."""
+"""Python path by repository; the default is the tree."""
 
 
 def image_of(record: JsonObject, roots: tuple[str, ...]) -> ItemImage:
-    """Return the image of a row: the one that it names in `image`, or else the one published for its instance."""
+    """Return the row's `image`, else the published image of its instance."""
     named = record.get("image")
     published = f"swebench/sweb.eval.x86_64.{text_at(record, 'instance_id').replace('__', '_1776_').lower()}:latest"
     name = named if isinstance(named, str) and named else published
@@ -41,10 +41,10 @@ def image_of(record: JsonObject, roots: tuple[str, ...]) -> ItemImage:
 
 
 def official_run(record: JsonObject) -> dict[str, Any]:
-    """Return how the tests of a row run, in the form of a run.json.
+    """Return how to run the tests of a row, as in run.json.
 
     Raises:
-        DataError: the change of the tests has no file that a runner could be given.
+        DataError: the test patch has no test file.
     """
     repo = text_at(record, "repo")
     changed = [file.path for file in file_patches(text_at(record, "test_patch"))]

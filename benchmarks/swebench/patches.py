@@ -1,8 +1,7 @@
-"""A unified diff of a repository: its files, and which of them may count as an answer.
+"""Parse a unified diff of a repository, and exclude files that don't count as an answer.
 
-What decides whether tests pass belongs to the judge: test files, conftest.py, the runner's configuration, and whatever
-Python or pytest loads by itself. Such files are left out of an answer, as are binary ones, links, and paths outside of
-the tree.
+Files that can make tests pass don't count: test files, conftest.py, the runner's configuration, and files that Python
+or pytest loads automatically. Binary files, links, and paths outside the tree don't count either.
 """
 
 import re
@@ -25,8 +24,8 @@ _LINKS = ("120000", "160000")
 _COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".dylib")
 
 
-class LeftOut(StrEnum):
-    """The reason why a file of a diff does not count."""
+class Exclusion(StrEnum):
+    """Reason why a file of a diff doesn't count."""
 
     TEST = "test file"
     CONFIGURATION = "configuration of the test runner"
@@ -37,19 +36,19 @@ class LeftOut(StrEnum):
 
     @property
     def of_tests(self) -> bool:
-        """Return whether such an edit changes how tests run."""
-        return self in (LeftOut.TEST, LeftOut.CONFIGURATION, LeftOut.LOADED)
+        """True if the file affects how tests run."""
+        return self in (Exclusion.TEST, Exclusion.CONFIGURATION, Exclusion.LOADED)
 
 
 class FilePatch(Value):
     """One file of a diff."""
 
     path: str
-    """Where the file is afterwards; where it was, if it is deleted."""
+    """New path; the old one of a deleted file."""
     was: str
-    """Where it was before; the same path unless it is renamed or copied."""
+    """Old path; differs for renames and copies."""
     text: str
-    """Its part of the diff, with its headers."""
+    """Part of the diff with headers."""
     new: bool = False
     deleted: bool = False
     binary: bool = False
@@ -60,30 +59,29 @@ class CandidatePatch(Value):
     """The part of a diff that counts as an answer."""
 
     text: str
-    """A diff of the files that count; empty if none does."""
+    """Diff of the files that count; empty if none does."""
     files: tuple[str, ...]
-    """Their paths."""
-    left_out: dict[str, LeftOut]
-    """Paths of the other files, and why they do not count."""
+    left_out: dict[str, Exclusion]
+    """Other paths with reasons."""
 
 
 def file_patches(diff: str) -> tuple[FilePatch, ...]:
-    """Return the files of a diff by git or by diff -u, in its order; text before the first file is not one."""
+    """Return the files of a diff by git or `diff -u`, in order."""
     return tuple(_file(lines) for lines in _sections(diff))
 
 
 def touched_paths(diff: str) -> tuple[str, ...]:
-    """Return the paths that a diff may change by its headers, in its order, also those from which files are moved."""
+    """Return all paths in a diff's headers, including old paths of moved files."""
     return tuple(dict.fromkeys(path for file in file_patches(diff) for path in (file.path, file.was)))
 
 
 def candidate_patch(diff: str, tests: Collection[str] = (), import_roots: Sequence[str] = (".",)) -> CandidatePatch:
-    """Return the part of a diff that counts; tests are further paths that the judge brings itself.
+    """Return the part of a diff that counts.
 
-    import_roots are folders from which modules are imported while tests run, relative to the tree.
+    `tests` are additional paths of test files. `import_roots` are folders on Python's path, relative to the tree.
     """
     kept: list[FilePatch] = []
-    left_out: dict[str, LeftOut] = {}
+    left_out: dict[str, Exclusion] = {}
     for file in file_patches(diff):
         reason = next(
             (why for path in (file.path, file.was) if (why := _reason(file, path, tests, import_roots))), None
@@ -97,26 +95,26 @@ def candidate_patch(diff: str, tests: Collection[str] = (), import_roots: Sequen
 
 
 def is_test_file(path: str) -> bool:
-    """Return whether a path is a test's by its name, or lies in a folder of tests."""
+    """Return whether a file's or folder's name is that of tests."""
     *folders, name = path.lower().split("/")
     stem = name.rpartition(".")[0] or name
     named = stem.startswith("test_") or stem.endswith("_test") or stem in ("test", "tests", "conftest")
     return named or any(folder in ("test", "tests") for folder in folders)
 
 
-def _reason(file: FilePatch, path: str, tests: Collection[str], import_roots: Sequence[str]) -> LeftOut | None:
+def _reason(file: FilePatch, path: str, tests: Collection[str], import_roots: Sequence[str]) -> Exclusion | None:
     parts = path.split("/")
     if any(part in ("", "..", ".git") for part in parts):
-        return LeftOut.OUTSIDE
+        return Exclusion.OUTSIDE
     if file.link:
-        return LeftOut.LINK
+        return Exclusion.LINK
     if file.binary or path.endswith(_COMPILED) or "__pycache__" in parts:
-        return LeftOut.BINARY
+        return Exclusion.BINARY
     if path in tests or is_test_file(path):
-        return LeftOut.TEST
+        return Exclusion.TEST
     if parts[-1] in _CONFIGURATION:
-        return LeftOut.CONFIGURATION
-    return LeftOut.LOADED if _loaded(file, path, import_roots) else None
+        return Exclusion.CONFIGURATION
+    return Exclusion.LOADED if _loaded(file, path, import_roots) else None
 
 
 def _loaded(file: FilePatch, path: str, import_roots: Sequence[str]) -> bool:
@@ -130,20 +128,20 @@ def _loaded(file: FilePatch, path: str, import_roots: Sequence[str]) -> bool:
 
 
 def _shadows(path: str, root: str) -> bool:
-    """Return whether a file would be imported from this folder in place of a module of Python or the runner."""
+    """Return whether a file would replace a module of Python or the test runner."""
     folder = "" if root.strip("./") == "" else root.strip("/").removeprefix("./") + "/"
     if not path.startswith(folder):
         return False
     module = path.removeprefix(folder).split("/")[0].partition(".")[0]
-    # The tests' own Python may be another version; modules that differ between versions are ones that no runner needs.
+    # The tests may run on another Python version; runners need no modules that differ between versions.
     return module in _RUNNERS or module in sys.stdlib_module_names
 
 
 def _sections(diff: str) -> Iterator[list[str]]:
-    """Yield each file's lines. Lines inside a hunk are never headers, however they begin."""
+    """Yield each file's lines. Lines inside a hunk are never headers."""
     section: list[str] = []
     old = new = 0
-    # Not splitlines: a form feed inside a line ends none.
+    # Not splitlines, which also splits at form feeds.
     lines = re.findall(r"[^\n]*\n|[^\n]+", diff)
     for place, line in enumerate(lines):
         if (old > 0 or new > 0) and line.startswith(_IN_HUNK):
@@ -151,7 +149,7 @@ def _sections(diff: str) -> Iterator[list[str]]:
             new -= line.startswith(("+", " ", "\n", "\r\n"))
             section.append(line)
             continue
-        # A hunk that says it has more lines ends where git ends it when it counts them itself.
+        # A hunk with too few lines ends here, as in git's recount.
         old = new = 0
         if line.startswith("diff --git ") or (_plain_header(lines, place) and not _git_open(section)):
             if section:
@@ -170,7 +168,7 @@ def _plain_header(lines: list[str], place: int) -> bool:
 
 
 def _git_open(section: list[str]) -> bool:
-    """Return whether the file's own --- line is still to come, after git's header."""
+    """Return whether a section with git's header has no --- line yet."""
     return (
         bool(section) and section[0].startswith("diff --git ") and not any(line.startswith("--- ") for line in section)
     )
@@ -218,17 +216,17 @@ def _path(name: str | None) -> str | None:
 
 
 def _unquoted(name: str) -> str:
-    """Return a name without the quotes and escapes that git gives one with special characters."""
+    """Remove git's quotes and escapes from a name."""
     quoted = _QUOTED.match(name)
     if quoted is None:
         return name
 
-    def meant(escape: re.Match[str]) -> str:
+    def unescape(escape: re.Match[str]) -> str:
         if escape[1] is None:
             return _ESCAPES.get(escape[2], escape[2])
         return bytes(int(code, 8) & 255 for code in escape[1].split("\\")[1:]).decode(errors="surrogateescape")
 
-    return _ESCAPED.sub(meant, quoted[1])
+    return _ESCAPED.sub(unescape, quoted[1])
 
 
 def _index(head: list[str]) -> list[str]:

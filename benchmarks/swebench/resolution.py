@@ -1,10 +1,13 @@
-"""Decide whether a patch resolves an instance of SWE-bench by the official rule, and whether to believe a run's output.
+"""Decide whether a patch resolves an SWE-bench instance, and whether a run's output is reliable.
 
-Resolved is a patch with which all tests of FAIL_TO_PASS and PASS_TO_PASS pass. As in SWE-bench 5.0.2 a test that the
-output does not name has failed, a skipped test has not passed but is not lost by that, an id that was cut inside its
-brackets stands for all tests that begin so if they agree, and an exit status other than 0 needs a failed test that
-explains it. Stricter than there: the runner's own last lines have to be there and to agree with what is above them, so
-that code of the tree that prints passes and leaves early has shown nothing.
+A patch resolves an instance if all tests of FAIL_TO_PASS and PASS_TO_PASS pass. As in SWE-bench 5.0.2:
+
+- A test that is missing in the output has failed. A skipped test hasn't passed, but it isn't lost.
+- An id that is cut inside its brackets stands for all tests with this prefix if they agree.
+- An exit status other than 0 needs a failed test.
+
+Stricter than SWE-bench, the runner's last lines must exist and agree with the lines above, so that code that prints
+passes and exits early proves nothing.
 """
 
 import re
@@ -17,7 +20,7 @@ from .patches import CandidatePatch
 from .run_logs import CaseStatus, LogFormat, short_name, worst
 
 MAX_NAMED = 5
-"""Tests that the feedback names, of each kind."""
+"""Tests per kind in the feedback."""
 _SUMMARY = "short test summary info"
 _COUNT = re.compile(r"(\d+) (\w+)")
 _PYTEST_LAST = re.compile(
@@ -25,20 +28,20 @@ _PYTEST_LAST = re.compile(
 )
 _UNITTEST_LAST = re.compile(r"^Ran (\d+) tests? in [\d.]+s\s+^(OK|FAILED)\b", re.MULTILINE)
 _SYMPY_LAST = re.compile(r"tests finished: (?:(\d+) passed)?")
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_COLORS = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Outcome(StrEnum):
-    """The outcome of judging a patch. Only `resolved` is a full score."""
+    """Outcome of scoring a patch. Only `resolved` has the full score."""
 
     RESOLVED = "resolved"
     PARTIAL = "partial"
     """Some of FAIL_TO_PASS pass, and all of PASS_TO_PASS."""
     UNRESOLVED = "unresolved"
     EMPTY = "empty"
-    """There is no patch; nothing ran."""
+    """No patch; no tests ran."""
     EDITS_TESTS = "edits_tests"
-    """All that the patch changes belongs to the judge; nothing ran."""
+    """Only test files and other excluded files changed; no tests ran."""
     TOO_LARGE = "too_large"
     NOT_APPLIED = "not_applied"
     KILLED = "killed"
@@ -50,31 +53,28 @@ class Outcome(StrEnum):
 
 
 class Verdict(Value):
-    """The worth of a patch, and the reason."""
-
     outcome: Outcome
     fixed: tuple[str, ...] = ()
     """Tests of FAIL_TO_PASS that pass."""
     failing: tuple[str, ...] = ()
-    """The others of FAIL_TO_PASS."""
+    """Other tests of FAIL_TO_PASS."""
     lost: tuple[str, ...] = ()
     """Tests of PASS_TO_PASS that no longer pass."""
     detail: str = ""
-    """What contradicts what, for an outcome that needs it."""
+    """Additional explanation of the outcome."""
 
     @property
     def resolved(self) -> bool:
-        """Return the hard score."""
         return self.outcome is Outcome.RESOLVED
 
     @property
     def reason(self) -> str:
-        """Return why it is not resolved, in one word; empty if it is."""
+        """One word; empty if resolved."""
         return "" if self.resolved else self.outcome.value
 
     @property
     def soft(self) -> float:
-        """Return the share of FAIL_TO_PASS that pass, 0.0 if a test of PASS_TO_PASS is lost or nothing was shown."""
+        """Share of FAIL_TO_PASS that pass; 0.0 if a test of PASS_TO_PASS is lost or the run is unreliable."""
         if self.resolved:
             return 1.0
         if self.outcome is not Outcome.PARTIAL:
@@ -83,7 +83,7 @@ class Verdict(Value):
 
     @property
     def feedback(self) -> str:
-        """Return what the optimizer reads: counts and names of tests, never their sources."""
+        """Counts and names of tests, without their sources, for the optimizer."""
         if self.outcome in (Outcome.RESOLVED, Outcome.PARTIAL, Outcome.UNRESOLVED):
             return " ".join(self._counts())
         return _WHY[self.outcome] + (f" ({self.detail})" if self.detail else "")
@@ -110,7 +110,7 @@ _WHY = {
 
 
 def unjudged(patch: CandidatePatch) -> Verdict | None:
-    """Return the verdict on a patch for which no tests need to run; None if they do."""
+    """Return the verdict on a patch without files that count, else None."""
     if patch.text:
         return None
     left_out = ", ".join(sorted(patch.left_out)[:MAX_NAMED])
@@ -123,7 +123,7 @@ def resolve(
     statuses: Mapping[str, CaseStatus],
     exit_status: int | None,
 ) -> Verdict:
-    """Apply the official rule to the statuses of a run; exit_status is None where it is not known."""
+    """Apply the official rule to the statuses of a run; `exit_status` is None if unknown."""
     if exit_status not in (0, None) and statuses and not any(status.failing for status in statuses.values()):
         return Verdict(outcome=Outcome.FORGED, detail=f"exit status {exit_status}, and no test failed")
     known = {**{short_name(case): status for case, status in statuses.items()}, **statuses}
@@ -144,7 +144,7 @@ def _passes(status: CaseStatus | None) -> bool:
 
 
 def _status(case: str, statuses: Mapping[str, CaseStatus]) -> CaseStatus | None:
-    """Return a test's status; of an id that was cut inside its brackets that of all that begin so, if they agree."""
+    """Return a test's status; for a cut id, the common status of tests with this prefix."""
     if case in statuses:
         return statuses[case]
     if short_name(case) != case:
@@ -156,22 +156,22 @@ def _status(case: str, statuses: Mapping[str, CaseStatus]) -> CaseStatus | None:
     return None
 
 
-def unbelieved(log_format: LogFormat, output: str) -> Verdict | None:
-    """Return the verdict on output whose runner did not finish, or counted fewer passes; None if it is believed."""
-    text = _COLOURS.sub("", output)
+def unreliable(log_format: LogFormat, output: str) -> Verdict | None:
+    """Return the verdict on incomplete or contradictory output; None if it is reliable."""
+    text = _COLORS.sub("", output)
     if log_format is LogFormat.SYMPY:
-        return _sympy_unbelieved(text)
+        return _sympy_unreliable(text)
     if log_format in (LogFormat.UNITTEST, LogFormat.DJANGO):
-        return _unittest_unbelieved(text, log_format)
-    return _pytest_unbelieved(text, log_format)
+        return _unittest_unreliable(text, log_format)
+    return _pytest_unreliable(text, log_format)
 
 
-def _pytest_unbelieved(text: str, log_format: LogFormat) -> Verdict | None:
+def _pytest_unreliable(text: str, log_format: LogFormat) -> Verdict | None:
     ends = list(_PYTEST_LAST.finditer(text))
     if not ends:
         return _no_end("pytest's")
     counts = {word: int(number) for number, word in _COUNT.findall(ends[-1][1])}
-    # What a test printed is repeated above the summary.
+    # Output of tests is repeated above the summary.
     summary = text[: ends[-1].end()].rpartition(_SUMMARY)[2] if _SUMMARY in text else ""
     listed = worst(log_format, summary)
     alone = [case for case, status in worst(log_format, text).items() if status.passing and case not in listed]
@@ -181,7 +181,7 @@ def _pytest_unbelieved(text: str, log_format: LogFormat) -> Verdict | None:
     return _miscounted(passed, counts.get("passed", 0))
 
 
-def _unittest_unbelieved(text: str, log_format: LogFormat) -> Verdict | None:
+def _unittest_unreliable(text: str, log_format: LogFormat) -> Verdict | None:
     ends = _UNITTEST_LAST.findall(text)
     if not ends:
         return _no_end("unittest's")
@@ -190,13 +190,13 @@ def _unittest_unbelieved(text: str, log_format: LogFormat) -> Verdict | None:
     if len(ends) > 1 or (ends[0][1] == "FAILED" and not failed):
         return Verdict(outcome=Outcome.FORGED, detail="unittest's last lines contradict the tests' own")
     if log_format is LogFormat.DJANGO:
-        # Its reader takes other lines that end in `ok` for tests, too.
+        # Django's parser counts other lines that end with `ok`, too.
         return None
     named = {short_name(case) for case, status in statuses.items() if status.passing}
     return _miscounted(len(named), int(ends[0][0]))
 
 
-def _sympy_unbelieved(text: str) -> Verdict | None:
+def _sympy_unreliable(text: str) -> Verdict | None:
     ends = _SYMPY_LAST.findall(text)
     if not ends:
         return _no_end("SymPy's")
@@ -205,7 +205,7 @@ def _sympy_unbelieved(text: str) -> Verdict | None:
 
 
 def _miscounted(named: int, counted: int) -> Verdict | None:
-    """Return the verdict where the lines name more passes than the runner counted; ids that were cut may be fewer."""
+    """Return the verdict if more tests passed than the runner counted; cut ids can make them fewer."""
     if named <= counted:
         return None
     return Verdict(outcome=Outcome.FORGED, detail=f"{named} tests are said to pass, and the runner counted {counted}")

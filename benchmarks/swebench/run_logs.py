@@ -1,7 +1,7 @@
-"""Read how each test ended from a run's output: the lines of pytest, unittest, Django's and SymPy's runners.
+"""Parse test statuses from the output of pytest, unittest, Django, and SymPy.
 
-The rules of a line are those of the parsers of SWE-bench (`swebench/harness/log_parsers/python.py` of 5.0.2), since the
-ids of its instances were written by them. `unittest` is this project's own.
+The rules are those of SWE-bench's parsers (`swebench/harness/log_parsers/python.py` of 5.0.2), which wrote the ids of
+its instances. The parser for unittest is new.
 """
 
 import re
@@ -11,25 +11,21 @@ from itertools import pairwise
 
 
 class LogFormat(StrEnum):
-    """The format of a run's output."""
-
     PYTEST = "pytest"
-    """Ids are cut at their first blank, as the lists of most repositories are."""
+    """Ids are cut at the first space, as in the lists of most repositories."""
     PYTEST_OPTIONS = "pytest_options"
-    """As `pytest`; of a parameter that is an absolute path only its last part stays."""
+    """Like `pytest`, with absolute paths in parameters cut to the last part."""
     PYTEST_V2 = "pytest_v2"
-    """Ids keep their blanks; colours are removed, and a status may end its line."""
+    """Ids keep spaces, colors are removed, and the status can be at the end of the line."""
     MATPLOTLIB = "matplotlib"
     SEABORN = "seaborn"
     UNITTEST = "unittest"
-    """Ids are `test (module.Class)`, whatever the Python version writes."""
+    """Ids are `test (module.Class)` for all Python versions."""
     DJANGO = "django"
     SYMPY = "sympy"
 
 
 class CaseStatus(StrEnum):
-    """The outcome of a test."""
-
     PASSED = "PASSED"
     XFAIL = "XFAIL"
     SKIPPED = "SKIPPED"
@@ -38,12 +34,11 @@ class CaseStatus(StrEnum):
 
     @property
     def passing(self) -> bool:
-        """Return whether it counts as passed: it did, or it failed as it was expected to."""
         return self in (CaseStatus.PASSED, CaseStatus.XFAIL)
 
     @property
     def failing(self) -> bool:
-        """Return whether the run must have ended with an exit status other than 0."""
+        """True if the run must have a nonzero exit status."""
         return self in (CaseStatus.FAILED, CaseStatus.ERROR)
 
 
@@ -59,13 +54,13 @@ FORMATS = {
     "sphinx-doc/sphinx": LogFormat.PYTEST_V2,
     "sympy/sympy": LogFormat.SYMPY,
 }
-"""The formats of SWE-bench's repositories; all others are `pytest`."""
+"""Formats by repository; the default is `pytest`."""
 
-Found = tuple[str, CaseStatus]
+CaseResult = tuple[str, CaseStatus]
 _STATUSES = tuple(CaseStatus)
 _SKIPS = re.compile(r"\[\d+\]")
-"""Where pytest counts skips of one place: `SKIPPED [1] tests/test_a.py:12: needs network` names no test."""
-_COLOUR = re.compile(r"\[(\d+)m")
+"""pytest's count of skips, which names no test: `SKIPPED [1] tests/test_a.py:12: needs network`."""
+_COLOR = re.compile(r"\[(\d+)m")
 _CONTROL = str.maketrans("", "", "".join(map(chr, range(1, 32))))
 _DOTTED = re.compile(r"(\w+) \(([\w.<>]+)\)(?: .*)?")
 _UNITTEST_END = re.compile(
@@ -76,34 +71,31 @@ _DJANGO_PROCESSES = re.compile(r"\s\.\.\.\sTesting against Django installed in "
 _DJANGO_SILENCED = re.compile(r" silenced\)\.\nok$", re.MULTILINE)
 _DJANGO_SERVER = re.compile(r"\s\.\.\.\sInternal Server Error: /(?=.)")
 _DJANGO_CHECK = re.compile(r"\s\.\.\.\sSystem check identified no issues \(0 silenced\)\Z")
-"""What Django's tests print between a test's name and its `ok`; a program that is tested may write much of it."""
+"""Output of Django's tests between a test's name and its `ok`."""
 _SUBTEST = "SUBFAILED"
 _DJANGO_VERSION = "--version is equivalent to version"
 
 
 def parsed(log_format: LogFormat, text: str) -> dict[str, CaseStatus]:
-    """Return each test's status by its id; of several statuses of one id the last counts, as in SWE-bench."""
+    """Return statuses by test id; the last one counts, as in SWE-bench."""
     return dict(_READERS[log_format](text))
 
 
 def worst(log_format: LogFormat, text: str) -> dict[str, CaseStatus]:
-    """Return each test's status by its id; of several statuses of one id the worst counts.
-
-    A line that is printed after the run's own can so only take a pass away.
-    """
-    found: dict[str, CaseStatus] = {}
+    """Return statuses by test id; the worst one counts, so that forged lines can't add passes."""
+    statuses: dict[str, CaseStatus] = {}
     for case, status in _READERS[log_format](text):
-        found[case] = max(found.get(case, status), status, key=_STATUSES.index)
-    return found
+        statuses[case] = max(statuses.get(case, status), status, key=_STATUSES.index)
+    return statuses
 
 
 def short_name(case: str) -> str:
-    """Return `test (module.Class)` for the `test (module.Class.test)` of Python 3.11 and later; others as they are."""
+    """Return `test (module.Class)` for `test (module.Class.test)` of Python 3.11 and later."""
     name = re.fullmatch(r"(\w+) \(([\w.<>]+)\.\1\)", case)
     return f"{name[1]} ({name[2]})" if name else case
 
 
-def _pytest(text: str, rewrite: Callable[[str], str] = str) -> Iterator[Found]:
+def _pytest(text: str, rewrite: Callable[[str], str] = str) -> Iterator[CaseResult]:
     for line in text.split("\n"):
         yield from _failed_subtests(line)
         if line.startswith(_STATUSES):
@@ -112,8 +104,8 @@ def _pytest(text: str, rewrite: Callable[[str], str] = str) -> Iterator[Found]:
                 yield rewrite(words[1]), CaseStatus(words[0])
 
 
-def _failed_subtests(line: str) -> Iterator[Found]:
-    """Yield the tests that a line of a failed subtest names: of a unittest.TestCase, pytest says PASSED beside it."""
+def _failed_subtests(line: str) -> Iterator[CaseResult]:
+    """Yield the tests of a failed subtest, because pytest also reports PASSED for them."""
     if line.startswith(_SUBTEST):
         yield from ((word, CaseStatus.FAILED) for word in line.split() if "::" in word)
 
@@ -132,17 +124,17 @@ def _without_folder(case: str) -> str:
     return f"{name}[{option}]"
 
 
-def _pytest_options(text: str) -> Iterator[Found]:
+def _pytest_options(text: str) -> Iterator[CaseResult]:
     return _pytest(text, _without_folder)
 
 
-def _matplotlib(text: str) -> Iterator[Found]:
+def _matplotlib(text: str) -> Iterator[CaseResult]:
     return _pytest(text.replace("MouseButton.LEFT", "1").replace("MouseButton.RIGHT", "3"))
 
 
-def _pytest_v2(text: str) -> Iterator[Found]:
+def _pytest_v2(text: str) -> Iterator[CaseResult]:
     for raw in text.split("\n"):
-        line = _COLOUR.sub("", raw).translate(_CONTROL)
+        line = _COLOR.sub("", raw).translate(_CONTROL)
         yield from _failed_subtests(line)
         if line.startswith(_STATUSES):
             words = (line.split(" - ", 1)[0] if line.startswith(CaseStatus.FAILED) else line).split()
@@ -154,7 +146,7 @@ def _pytest_v2(text: str) -> Iterator[Found]:
                 yield " ".join(words[:-1]), CaseStatus(words[-1])
 
 
-def _seaborn(text: str) -> Iterator[Found]:
+def _seaborn(text: str) -> Iterator[CaseResult]:
     for line in text.split("\n"):
         words = line.split()
         if len(words) < 2:
@@ -168,8 +160,8 @@ def _seaborn(text: str) -> Iterator[Found]:
             yield words[1], CaseStatus.PASSED
 
 
-def _unittest(text: str) -> Iterator[Found]:
-    """Read `test (m.T.test) ... ok`, with a docstring or printed text between, and the headers of tracebacks."""
+def _unittest(text: str) -> Iterator[CaseResult]:
+    """Parse `test (m.T.test) ... ok`, with text in between, and the headers of tracebacks."""
     pending = ""
     for raw in text.split("\n"):
         line = raw.strip()
@@ -198,7 +190,7 @@ def _ended(line: re.Match[str]) -> CaseStatus:
     return CaseStatus.XFAIL if line["xfail"] else CaseStatus.PASSED
 
 
-def _django(text: str) -> Iterator[Found]:
+def _django(text: str) -> Iterator[CaseResult]:
     pending: str | None = None
     for raw in text.split("\n"):
         line = raw.strip()
@@ -213,21 +205,21 @@ def _django(text: str) -> Iterator[Found]:
 
 
 def _django_after_output(text: str) -> Iterator[str]:
-    """Yield the tests whose `ok` is a line of its own, behind what was printed."""
+    """Yield the tests whose `ok` is on a separate line after their output."""
     place = 0
     while (begun := _DJANGO_PROCESSES.search(text, place)) and (ended := _DJANGO_SILENCED.search(text, begun.end())):
         yield text[text.rfind("\n", 0, begun.start()) + 1 : begun.start()]
         place = ended.end()
     for line, following in pairwise(text.split("\n")):
-        if following == "ok" and (told := _DJANGO_CHECK.search(line) or _server_error(line)):
-            yield line[: told.start()]
+        if following == "ok" and (match := _DJANGO_CHECK.search(line) or _server_error(line)):
+            yield line[: match.start()]
 
 
 def _server_error(line: str) -> re.Match[str] | None:
     return _DJANGO_SERVER.search(line) if line.endswith("/") else None
 
 
-def _django_line(line: str) -> Iterator[Found]:
+def _django_line(line: str) -> Iterator[CaseResult]:
     for suffix in (" ... ok", " ... OK", " ...  OK"):
         if line.endswith(suffix):
             if line.startswith("Applying sites.0002_alter_domain_unique...test_no_migrations"):
@@ -243,7 +235,7 @@ def _django_line(line: str) -> Iterator[Found]:
             yield line.split()[1], status
 
 
-def _sympy(text: str) -> Iterator[Found]:
+def _sympy(text: str) -> Iterator[CaseResult]:
     for raw in text.split("\n"):
         # The heading of a traceback: `____ sympy/core/tests/test_a.py:test_b ____`.
         heading = raw.partition(" ")[2].rpartition(" ")[0]
@@ -256,7 +248,7 @@ def _sympy(text: str) -> Iterator[Found]:
                     yield line.split()[0], status
 
 
-_READERS: Mapping[LogFormat, Callable[[str], Iterator[Found]]] = {
+_READERS: Mapping[LogFormat, Callable[[str], Iterator[CaseResult]]] = {
     LogFormat.PYTEST: _pytest,
     LogFormat.PYTEST_OPTIONS: _pytest_options,
     LogFormat.PYTEST_V2: _pytest_v2,

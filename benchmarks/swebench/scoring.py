@@ -1,4 +1,4 @@
-"""What judges a change of a repository: the tests that run, and the score that their output earns."""
+"""The tests for a change of a repository, and the score from their output."""
 
 from collections.abc import Sequence
 
@@ -6,20 +6,20 @@ from skillopt_airflow.core.values.types import Item, JsonObject, Score
 from skillopt_airflow.tasks.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
 
 from .patches import CandidatePatch, candidate_patch, touched_paths
-from .resolution import Outcome, Verdict, resolve, unbelieved, unjudged
+from .resolution import Outcome, Verdict, resolve, unjudged, unreliable
 from .run_logs import FORMATS, CaseStatus, LogFormat, worst
 
 ELSEWHERE = "It changes none of the files that the recorded patch changes."
-"""Added to the feedback of a change that resolves, so that such changes can be counted."""
+"""Appended to the feedback of a resolving change, to count such changes."""
 
 
 def tests_of(item: Item, patch: str, run: JsonObject) -> RepositoryTests | Score:
-    """Return the tests that judge a change, or its score if nothing of it counts.
+    """Return the tests for a change, or its score if no part of it counts.
 
     Args:
-        item: with the patch of the tests in its reference.
-        patch: the change as the target left it.
-        run: how the item's tests run.
+        item: has the test patch in its reference.
+        patch: the target's change.
+        run: how to run the tests.
     """
     test_patch = str(item.reference["test_patch"])
     of_tests = touched_paths(test_patch)
@@ -44,7 +44,7 @@ def tests_of(item: Item, patch: str, run: JsonObject) -> RepositoryTests | Score
 
 
 def score_of(item: Item, patch: str, ran: TestedRepository, runner: str) -> Score:
-    """Return the score of a change whose tests ran: 1 as hard if all pass that have to, by SWE-bench's rule."""
+    """Score a change from its test run: 1 as hard if all required tests pass, by SWE-bench's rule."""
     verdict, candidate = _verdict(item, ran, runner), _candidate(item, patch, ())
     score, known = _score(verdict, candidate), touched_paths(str(item.reference["patch"]))
     if not verdict.resolved or not known or {*known} & {*candidate.files}:
@@ -64,12 +64,12 @@ def _verdict(item: Item, ran: TestedRepository, runner: str) -> Verdict:
         return Verdict(outcome=Outcome.KILLED, detail=ran.end.value)
     log_format = _format(item, runner)
     statuses = worst(log_format, ran.output)
-    found = unbelieved(log_format, ran.output)
-    if found is not None:
-        return found
+    verdict = unreliable(log_format, ran.output)
+    if verdict is not None:
+        return verdict
     others, exit_status = ran.canaries.without(statuses, ran.exit_status)
     if not ran.canaries.held(statuses):
-        # A run that stops while it collects, as for an import that fails, has nothing to show and claims nothing.
+        # A run that stops while collecting, such as at a failed import, claims no passes.
         claims = any(CaseStatus(status).passing for status in statuses.values())
         outcome = Outcome.FORGED if claims or ran.exit_status == 0 else Outcome.INCOMPLETE
         return Verdict(outcome=outcome, detail="the judge's own tests did not end as they must")
@@ -81,8 +81,8 @@ def _verdict(item: Item, ran: TestedRepository, runner: str) -> Verdict:
 
 def _score(verdict: Verdict, candidate: CandidatePatch) -> Score:
     dropped = ", ".join(f"{path} ({why})" for path, why in sorted(candidate.left_out.items())[:5])
-    told = f"{verdict.feedback} Left out of the change: {dropped}." if dropped else verdict.feedback
-    return Score(hard=float(verdict.resolved), soft=verdict.soft, feedback=told)
+    feedback = f"{verdict.feedback} Left out of the change: {dropped}." if dropped else verdict.feedback
+    return Score(hard=float(verdict.resolved), soft=verdict.soft, feedback=feedback)
 
 
 def _format(item: Item, runner: str) -> LogFormat:

@@ -1,5 +1,5 @@
-"""The offline stand-in for a model: target and optimizer of a world of known rules, behind three wire formats.
+"""The offline stand-in for the target and optimizer models, with three wire formats.
 
-`server.py` serves it and `stand_in.py` decides the next turn. It isn't a language model: it knows the benchmarks'
-answers from their data, and lets an item be right exactly if the skill has the sentence that its world drew for it.
+Start with server.py; stand_in.py chooses the next turn. It isn't a language model: it reads the answers from the
+benchmarks' data, and answers an item correctly exactly if the skill has the sentence that the item needs.
 """

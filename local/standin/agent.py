@@ -1,4 +1,4 @@
-"""Read the skill and the task out of what agent CLIs send to a model."""
+"""Extract the skill and the task from requests of agent CLIs."""
 
 import json
 import re
@@ -6,13 +6,13 @@ import shlex
 
 from local.standin.conversation import Call, Conversation
 
-# Codex: a list in the instructions, and a message of its own once the user wrote $name.
+# Codex: a list in the instructions, and a separate message after the user writes $name.
 _CODEX_LIST = "<skills_instructions>"
 _CODEX_ROOT = re.compile(r"^- `(?P<root>\w+)` = `(?P<folder>[^`]+)`$", re.MULTILINE)
 _CODEX_LISTED = re.compile(r"^- (?P<name>[\w-]+): .*\(file: (?P<root>\w+)/(?P<rest>[^)]+)\)$", re.MULTILINE)
 _CODEX_SKILL = re.compile(r"<skill>\n<name>[^\n]*</name>\n<path>[^\n]*</path>\n(?P<skill>.*)\n</skill>", re.DOTALL)
 _CODEX_SHELL = "exec_command"
-# Claude Code: a list behind a sentence, and two blocks once the user wrote /name or the model called the tool.
+# Claude Code: a list after a sentence, and two blocks after the user writes /name or the model calls the tool.
 _CLAUDE_LIST = "skills are available for use with the Skill tool"
 _CLAUDE_LISTED = re.compile(r"^- (?P<name>[\w-]+):", re.MULTILINE)
 _CLAUDE_SKILL = re.compile(r"Base directory for this skill: [^\n]*\n\n(?P<skill>.*)", re.DOTALL)
@@ -22,46 +22,46 @@ _CLAUDE_READER = "Read"
 _CLAUDE_PICTURE = re.compile(r"\n*Before you answer, look at the picture (\S+) with the tool Read\.")
 
 SHELLS = {_CODEX_SHELL: "cmd", "Bash": "command"}
-"""The CLIs' own tools for commands, and the argument of each that holds the command."""
+"""Shell tools of the CLIs, and their argument with the command."""
 _FRONT_MATTER = re.compile(r"^---\nname: .*?\n---\n", re.DOTALL | re.MULTILINE)
 _INVOCATION = re.compile(r"\A[$/][\w-]+\s+")
-_SURROUNDINGS = ("<environment_context>", "<system-reminder>")
+_CONTEXT_TAGS = ("<environment_context>", "<system-reminder>")
 
 
-def opening(conversation: Conversation) -> tuple[str, str]:
-    """Return the skill and the task: what a CLI delivered as such, else the instructions and what the user said."""
+def skill_and_task(conversation: Conversation) -> tuple[str, str]:
+    """Return the skill and the task of a CLI, else the system message and the user messages."""
     if not _by_cli(conversation):
         return conversation.system, conversation.user_text
     delivered = delivered_skill(conversation)
-    said = [turn.text for turn in conversation.turns if turn.role == "user"]
-    commands = [match["task"] for text in said if (match := _CLAUDE_TASK.fullmatch(text))]
-    plain = [text for text in said if not text.startswith(_SURROUNDINGS) and _skill_in(text) is None]
+    messages = [turn.text for turn in conversation.turns if turn.role == "user"]
+    commands = [match["task"] for text in messages if (match := _CLAUDE_TASK.fullmatch(text))]
+    plain = [text for text in messages if not text.startswith(_CONTEXT_TAGS) and _skill_in(text) is None]
     task = commands[0] if commands else _INVOCATION.sub("", "\n\n".join(plain))
     skill = "" if delivered is None else delivered.removesuffix(f"\n\nARGUMENTS: {task}")
     return skill, _CLAUDE_PICTURE.sub("", task)
 
 
-def loading(conversation: Conversation) -> Call | None:
-    """Return the call that loads a skill which the user names and the CLI has only announced, or None."""
+def skill_call(conversation: Conversation) -> Call | None:
+    """Return the call that loads a skill that the user names and the CLI only lists, or None."""
     if not _by_cli(conversation) or delivered_skill(conversation) is not None:
         return None
-    said = set(re.findall(r"[\w-]+", conversation.user_text))
+    words = set(re.findall(r"[\w-]+", conversation.user_text))
     if _CODEX_SHELL in conversation.tools:
         folders = {match["root"]: match["folder"] for match in _CODEX_ROOT.finditer(conversation.system)}
-        listed = [match for match in _CODEX_LISTED.finditer(conversation.system) if match["name"] in said]
+        listed = [match for match in _CODEX_LISTED.finditer(conversation.system) if match["name"] in words]
         for match in listed:
             path = f"{folders.get(match['root'], '.')}/{match['rest']}"
             return Call(_CODEX_SHELL, json.dumps({"cmd": f"cat {shlex.quote(path)}"}))
     if _CLAUDE_LOADER in conversation.tools:
         _, _, skills = conversation.system.partition(_CLAUDE_LIST)
         for match in _CLAUDE_LISTED.finditer(skills):
-            if match["name"] in said:
+            if match["name"] in words:
                 return Call(_CLAUDE_LOADER, json.dumps({"skill": match["name"]}))
     return None
 
 
-def looking(conversation: Conversation) -> Call | None:
-    """Return the call that reads the first picture which the user names and nothing has shown yet, or None."""
+def picture_call(conversation: Conversation) -> Call | None:
+    """Return the call that reads the first named picture that wasn't read yet, or None."""
     if not _by_cli(conversation) or _CLAUDE_READER not in conversation.tools:
         return None
     named = list(dict.fromkeys(_CLAUDE_PICTURE.findall(conversation.user_text)))
@@ -70,13 +70,13 @@ def looking(conversation: Conversation) -> Call | None:
 
 
 def delivered_skill(conversation: Conversation) -> str | None:
-    """Return the text of the skill that the conversation holds already, without its front matter."""
+    """Return the skill's text in the conversation, without its front matter."""
     for turn in conversation.turns:
-        found = _skill_in(turn.text) if turn.role == "user" else None
+        skill = _skill_in(turn.text) if turn.role == "user" else None
         if turn.role == "tool" and (front := _FRONT_MATTER.search(turn.text)):
-            found = turn.text[front.end() :]
-        if found is not None:
-            return found
+            skill = turn.text[front.end() :]
+        if skill is not None:
+            return skill
     return None
 
 

@@ -1,4 +1,4 @@
-"""The right and the wrong answer to an item, as the harness can take them: words, programs, changes of files."""
+"""Right and wrong answers to items, in the form that the harness takes: text, programs, file changes."""
 
 import hashlib
 import json
@@ -26,9 +26,9 @@ WORDINGS = (
     '{{"answer": {json}}}',
     "The answer is {}.",
 )
-"""Forms of a response, of which an item's right answer has the first that its benchmark scores."""
+"""Response formats; the stand-in uses the first that the benchmark scores as right."""
 MAX_REFERENCES = 40
-"""Texts of an item's reference that are tried as its answer."""
+"""Texts of a reference to try as the answer."""
 UNKNOWN = "unknown"
 DONE = "Done."
 _WORKBOOKS = ("input.xlsx", "output.xlsx")
@@ -54,26 +54,26 @@ PROGRAM"""
 
 
 def next_turn(known: KnownItem, conversation: Conversation, *, right: bool) -> Reply:
-    """Return the next turn on an item: a tool that is still to be used, or the last words."""
+    """Return the next tool call for an item, or its final answer."""
     if isinstance(known.benchmark, JudgesRepository):
         calls, words = _changes(known.benchmark, known.item, conversation.tools, right=right), DONE
     elif isinstance(known.benchmark, JudgesFiles):
         calls, words = _program(known, conversation.tools, right=right)
     else:
         calls, words = _search(known, conversation.tools), words_for(known, right=right)
-    made = {(call.name, _plain(call.arguments)) for turn in conversation.turns for call in turn.calls}
-    left = [call for call in calls if (call.name, _plain(call.arguments)) not in made]
-    return Reply(calls=(left[0],)) if left else Reply(words)
+    previous = {(call.name, _plain(call.arguments)) for turn in conversation.turns for call in turn.calls}
+    pending = [call for call in calls if (call.name, _plain(call.arguments)) not in previous]
+    return Reply(calls=(pending[0],)) if pending else Reply(words)
 
 
 def words_for(known: KnownItem, *, right: bool) -> str:
-    """Return a response that the benchmark scores as right, or a plausible one that it scores as wrong."""
+    """Return a response that is right, or plausible and wrong, by the benchmark's scoring."""
     wording, answer = _right(known)
     if right:
         return wording.format(answer, json=json.dumps(answer))
     others = [text for item in known.neighbors[:MAX_REFERENCES] for text in _texts(item.reference) if text != answer]
-    tried = pick(others, known.item.id, "other") if others else UNKNOWN
-    for text in (tried, UNKNOWN, "none of them"):
+    candidate = pick(others, known.item.id, "other") if others else UNKNOWN
+    for text in (candidate, UNKNOWN, "none of them"):
         response = wording.format(text, json=json.dumps(text))
         if not agrees(known, response):
             return response
@@ -82,7 +82,7 @@ def words_for(known: KnownItem, *, right: bool) -> str:
 
 @lru_cache(maxsize=10_000)
 def _right(known: KnownItem) -> tuple[str, str]:
-    """Return the first wording of a reference that the benchmark scores as right; without one, the first of all."""
+    """Return the first wording and text that the benchmark scores as right, else the first ones."""
     texts = list(dict.fromkeys(_texts(known.item.reference)))[:MAX_REFERENCES] or [UNKNOWN]
     for wording in WORDINGS:
         for text in texts:
@@ -92,27 +92,27 @@ def _right(known: KnownItem) -> tuple[str, str]:
 
 
 def agrees(known: KnownItem, response: str) -> bool:
-    """Return whether a response is right by the benchmark's rules, or by its judge's references."""
+    """Return whether a response is right by the benchmark's rules or the judge's references."""
     benchmark, item = known.benchmark, known.item
     trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=benchmark.answer(response))
     try:
         if isinstance(benchmark, AsksJudge) and not benchmark.decides(item, trajectory):
-            return _judged(benchmark.grading(item, trajectory))
+            return _matches(benchmark.grading(item, trajectory))
         return benchmark.score(item, trajectory).hard == 1
     except Exception:  # noqa: BLE001 - the benchmark's own code
         return False
 
 
-def _judged(request: GradingRequest) -> bool:
+def _matches(request: GradingRequest) -> bool:
     return any(request.answer.split() == reference.split() for reference in request.references)
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in an item's reference, at any depth, and its numbers as texts."""
+    """Yield the strings and numbers in a reference, at any depth."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _texts(inner)
-            # The letter of a choice.
+            # The letter of a multiple-choice option.
             if len(name) == 1:
                 yield name
     elif isinstance(value, list):
@@ -123,7 +123,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _search(known: KnownItem, tools: Sequence[str]) -> list[Call]:
-    """Return one search for the question, where the client offers one."""
+    """Return one search for the question if the client has a search tool."""
     name = next((tool for tool in tools if tool.startswith("search")), None)
     question = str(
         next((known.item.public[key] for key in ("question", "query") if key in known.item.public), known.item.id)
@@ -132,19 +132,19 @@ def _search(known: KnownItem, tools: Sequence[str]) -> list[Call]:
 
 
 def _changes(benchmark: JudgesRepository, item: Item, tools: Sequence[str], *, right: bool) -> list[Call]:
-    """Return the calls that make the recorded change of a repository, or one of no use, and hand in."""
+    """Return the calls that apply the recorded patch, or a useless change, and submit."""
     patch = str(item.reference["patch"])
-    judged = benchmark.tests(item, patch)
-    if right or not isinstance(judged, RepositoryTests):
+    tests = benchmark.tests(item, patch)
+    if right or not isinstance(tests, RepositoryTests):
         command = _APPLY.format(patch.rstrip("\n"))
     else:
-        command = f"echo >> {shlex.quote(judged.touched[0])}"
+        command = f"echo >> {shlex.quote(tests.touched[0])}"
     calls = [_in_shell(tools, command)]
     return [*calls, _call("submit")] if "submit" in tools else calls
 
 
 def _program(known: KnownItem, tools: Sequence[str], *, right: bool) -> tuple[list[Call], str]:
-    """Return the program that writes the reference's cells, or none of them: as a call, or in the last words."""
+    """Return the program that writes the reference's cells (or none), as a call or as text."""
     code = _WRITE_CELLS.format(cells=_reference_cells(known) if right else {})
     if "run_python" in tools:
         return [_call("run_python", code=code)], DONE
@@ -154,14 +154,14 @@ def _program(known: KnownItem, tools: Sequence[str], *, right: bool) -> tuple[li
 
 
 def _reference_cells(known: KnownItem) -> dict[str, list[tuple[str, str, object]]]:
-    """Return sheet, cell and value of what differs in the reference, by the SHA-256 of the given workbook."""
-    found = {}
+    """Return the cells that differ in the reference, by the SHA-256 of the input workbook."""
+    cells = {}
     for item in known.alike or [known.item]:
         [given], [golden] = known.files(item.files).values(), known.files(item.reference_files).values()
         before, after = _cells(given), _cells(golden)
         changed = [(*place, value) for place, value in after.items() if before.get(place) != value]
-        found[hashlib.sha256(given).hexdigest()] = changed
-    return found
+        cells[hashlib.sha256(given).hexdigest()] = changed
+    return cells
 
 
 @lru_cache(maxsize=256)
@@ -182,7 +182,7 @@ def _call(name: str, **arguments: str) -> Call:
 
 
 def _plain(arguments: str) -> str:
-    """Return arguments as they compare, whatever a client made of their JSON; a shell may get more of them."""
+    """Return comparable arguments: clients may reformat the JSON and add arguments for a shell."""
     try:
         read = json.loads(arguments)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The stand-in's chat completions: from the JSON of a request to the JSON of its answer, whole or as a stream."""
+"""The stand-in's chat completions API."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,13 +11,11 @@ MODELS = ("stand-in-target", "stand-in-optimizer")
 
 
 def complete(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
-    """Return the whole answer."""
     conversation = read(request)
     return answer(conversation, answering(conversation))
 
 
 def answer(conversation: Conversation, reply: Reply) -> dict[str, Any]:
-    """Return the whole answer that gives the reply."""
     finish_reason = "tool_calls" if reply.calls else "stop"
     return {
         **_head(conversation, reply),
@@ -30,7 +28,7 @@ def answer(conversation: Conversation, reply: Reply) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Yield the same answer in chunks; the tokens come last, if they are asked for."""
+    """Yield the answer in chunks, with the usage last if the request includes it."""
     conversation = read(request)
     reply = answering(conversation)
     message = _message(conversation, reply)
@@ -46,7 +44,6 @@ def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[st
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """Return a request of this format."""
     messages = objects(request, "messages", "role and content")
     system = [text_of(message.get("content")) for message in messages if message.get("role") in ("system", "developer")]
     pictures: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A request in any wire format, as what the stand-in needs of it, and what it decides to say."""
+"""Requests and replies of the stand-in, independent of the wire format."""
 
 import base64
 import binascii
@@ -12,13 +12,13 @@ from typing import Any, Literal
 from skillopt_airflow.core.errors import ModelError
 
 _MARK = re.compile(r"\[picture: [^\]\s]+\]")
-PLACE = "\N{OBJECT REPLACEMENT CHARACTER}"
-"""What stands for a picture in the text that is read from a request."""
+PICTURE_MARK = "\N{OBJECT REPLACEMENT CHARACTER}"
+"""Placeholder for a picture in a request's text."""
 _DATA_URL = re.compile(r"data:[\w/+.-]+;base64,(?P<content>.*)", re.DOTALL | re.IGNORECASE)
 
 
 def picture_of(part: Mapping[str, Any]) -> bytes | None:
-    """Return the picture in a part of a message; None if it holds something else."""
+    """Return the picture in a part of a message, or None."""
     kind = part.get("type")
     if kind == "image":
         source = part.get("source")
@@ -31,7 +31,7 @@ def picture_of(part: Mapping[str, Any]) -> bytes | None:
 
 
 def without_pictures(text: str) -> str:
-    return _MARK.sub("", text.replace(PLACE, ""))
+    return _MARK.sub("", text.replace(PICTURE_MARK, ""))
 
 
 def _decoded(content: str) -> bytes:
@@ -40,7 +40,7 @@ def _decoded(content: str) -> bytes:
     except binascii.Error:
         decoded = b""
     if not decoded:
-        raise ModelError("A picture has to be part of the request, in base64: the stand-in fetches none.")
+        raise ModelError("Picture without base64 content: the stand-in doesn't fetch URLs.")
     return decoded
 
 
@@ -49,7 +49,7 @@ Role = Literal["user", "assistant", "tool"]
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool that the client offers; the arguments are a JSON object as text."""
+    """A tool call; the arguments are a JSON object as a string."""
 
     name: str
     arguments: str
@@ -57,7 +57,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Turn:
-    """One contribution to a conversation; that of a tool is what its call gave."""
+    """A message; for a tool, the result of its call."""
 
     role: Role
     text: str = ""
@@ -66,7 +66,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Reply:
-    """The stand-in's next turn: a text, or calls of tools."""
+    """The stand-in's next turn: text or tool calls."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -78,14 +78,14 @@ class Reply:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A client's request: instructions, turns, and the names of the tools that it offers."""
+    """A request; `tools` has the names of the client's tools."""
 
     model: str
     system: str
     turns: tuple[Turn, ...]
     tools: tuple[str, ...] = ()
     pictures: tuple[bytes, ...] = ()
-    """Every picture, in the order of their places in the turns' texts."""
+    """In the order of their placeholders in the turns."""
 
     @property
     def user_text(self) -> str:
@@ -93,34 +93,33 @@ class Conversation:
 
     @property
     def words(self) -> int:
-        """Return what counts as the tokens of the request."""
+        """Number of words, which count as tokens."""
         return _words(self.system) + sum(
             _words(turn.text) + sum(_words(call.arguments) for call in turn.calls) for turn in self.turns
         )
 
     def identity(self, reply: Reply, part: int = 0) -> str:
-        """Return hex digits that name a part of the reply: the same for the same request, others at the next turn."""
+        """Return an id for a part of the reply, reproducible and different in each turn."""
         calls = [[call.name, call.arguments] for call in reply.calls]
         text = json.dumps([len(self.turns), part, reply.text, calls])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 Answering = Callable[[Conversation], Reply]
-"""Decides the next turn of a conversation."""
+"""Chooses the next turn of a conversation."""
 
 
 def objects(request: Mapping[str, Any], field: str, has: str) -> list[dict[str, Any]]:
-    """Return a field that must be a list of objects."""
-    found = request.get(field)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    values = request.get(field)
+    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
         raise ModelError(f"{field}: expected a list of objects with {has}")
-    return found
+    return values
 
 
 def text_of(content: object, pictures: list[bytes] | None = None) -> str:
-    """Return the text of a message's content: a string, or the parts of a list that have one.
+    """Return the text of a message's content, a string or a list of parts.
 
-    Where there is a list for pictures, those of the content are added to it, and PLACE stands for each in the text.
+    If `pictures` is a list, append the pictures to it and put PICTURE_MARK into the text for each.
     """
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
@@ -131,7 +130,7 @@ def text_of(content: object, pictures: list[bytes] | None = None) -> str:
         picture = picture_of(part) if pictures is not None else None
         if pictures is not None and picture is not None:
             pictures.append(picture)
-        texts.append(str(part.get("text", "")) if picture is None else PLACE)
+        texts.append(str(part.get("text", "")) if picture is None else PICTURE_MARK)
     return "".join(texts)
 
 

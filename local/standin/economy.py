@@ -1,8 +1,8 @@
-"""The stand-in's world: an item is answered right exactly if the skill has the rule that the item needs.
+"""The stand-in's world: an item is answered correctly exactly if the skill has the rule that the item needs.
 
-An item is known by its id alone. Most items need one rule, whose sentence the skill has or lacks; the first rules have
-larger shares of the items than the last. Some items are right unless a harmful sentence stands in the skill, some are a
-matter of chance, and some are never right. An answer is a pure function of seed, item, skill and draw.
+The item's id determines its rule. Most items need one rule; the first rules have more items than the last. Some items
+are right unless the skill has a harmful sentence, some are random, and some are never right. Answers are a pure
+function of seed, item, skill, and draw.
 """
 
 import hashlib
@@ -16,13 +16,12 @@ Option = TypeVar("Option")
 
 
 def fraction(*parts: str) -> float:
-    """Return a number in [0, 1) that depends on the parts alone."""
+    """Return a number in [0, 1) that is a function of the parts."""
     digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def pick(options: Sequence[Option], *parts: str) -> Option:
-    """Return one of the options, which must not be empty."""
     return options[int(fraction(*parts) * len(options))]
 
 
@@ -52,7 +51,7 @@ RULES = (
     "Stop as soon as the task is done.",
     "Tell what is shown from what is meant.",
 )
-"""Sentences that items need."""
+"""Sentences that items need in the skill."""
 HARMFUL = (
     "Go with the first result that comes to mind.",
     "Choose the longest result when in doubt.",
@@ -61,59 +60,55 @@ HARMFUL = (
     "Leave out what looks unimportant.",
     "Never change a result after a check.",
 )
-"""Sentences that spoil items which need no rule."""
+"""Sentences that break items that need no rule."""
 USELESS = "Take as much care over case {number} as over any other."
-"""A sentence that does nothing, one for each of many numbers."""
+"""A sentence without effect, in NUMBERS variants."""
 NUMBERS = 10_000
 RIGHT_BY_CHANCE = 0.5
 
 
 @dataclass(frozen=True)
 class Economy:
-    """The rules that there are to learn, and how well the optimizer finds them."""
+    """The rules to learn, and how well the optimizer finds them."""
 
     rules: int
-    """How many of RULES some items need."""
+    """Number of RULES in use."""
     needs_rule: float
     needs_nothing: float
     chance: float
-    """Shares of the items; the rest is never right."""
+    """Shares of items; the rest is never right."""
     insight: float
-    """How often the optimizer sees the rule behind the failures of a kind."""
+    """Probability that the optimizer finds the rule behind failures."""
     slip: float
-    """How often a reflection that saw a rule also proposes a sentence that does harm or nothing; one that saw none
-    always does."""
+    """Probability of an additional harmful or useless proposal; a reflection that finds no rule always makes one."""
     misled: float
-    """The share of these that do harm."""
+    """Share of harmful ones among these."""
 
 
 DEMO = Economy(rules=6, needs_rule=0.6, needs_nothing=0.25, chance=0.08, insight=0.6, slip=0.35, misled=0.5)
-"""A training of few steps learns something, and is misled now and then."""
+"""A short training learns something, with some harmful edits."""
 
 
 @dataclass(frozen=True)
 class Nature:
-    """The conditions under which an item is answered right."""
+    """The conditions for a right answer to an item."""
 
     rule: str = ""
-    """A sentence that the skill must have."""
+    """Sentence that the skill must have."""
     harmful: str = ""
-    """A sentence that it must not have."""
+    """Sentence that the skill must not have."""
     chance: float = 1.0
-    """How often it is right where the skill is as it must be."""
+    """Probability of a right answer with such a skill."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The world of a seed."""
-
     seed: int = 42
     noise: float = 0.0
-    """How often the target misses what it would get right, each time on its own."""
+    """Probability that the target misses an item that it would get right, independent per draw."""
     economy: Economy = DEMO
 
     def nature(self, item_id: str) -> Nature:
-        """Return what an item is like."""
         draw, shares = self.fraction(item_id, "nature"), self.economy
         if draw < shares.needs_rule:
             return Nature(rule=_weighted(draw / shares.needs_rule, RULES[: shares.rules]))
@@ -126,7 +121,7 @@ class World:
         return self.fraction(item_id, skill, str(draw), "answer") < self.chance(item_id, skill)
 
     def chance(self, item_id: str, skill: str) -> float:
-        """Return how often the target is right on an item under a skill."""
+        """Return the probability that the target is right."""
         nature = self.nature(item_id)
         if nature.rule not in skill or (nature.harmful and nature.harmful in skill):
             return 0.0

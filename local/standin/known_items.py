@@ -1,4 +1,4 @@
-"""The items of the benchmarks here, found again by the prompt that a target is given."""
+"""The items of the installed benchmarks, found by their prompts."""
 
 import logging
 import re
@@ -30,67 +30,66 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RELOAD_SECONDS = 30.0
-"""A prompt of no known item has the data read again where a benchmark's folder has changed, or after this time."""
+"""An unknown prompt reloads the data after this time, or if a benchmark's folder has changed."""
 _GAME = re.compile(r"Your task is to: [^\"\\\n]+")
 
 
 @dataclass(frozen=True, eq=False)
 class KnownItem:
-    """An item with all that its right answer takes."""
+    """An item with everything that its right answer needs."""
 
     benchmark: Benchmark
     item: Item
     files: Callable[[Sequence[ItemFile]], dict[str, bytes]]
-    """Reads files of the item, by name."""
+    """Reads files of the item by name."""
     neighbors: Sequence[Item] = ()
-    """Items of the same split, from which a plausible wrong answer is taken."""
+    """Items of the same split, for plausible wrong answers."""
     alike: Sequence[Item] = ()
-    """Items with the same prompt, this one among them, which only their files tell apart."""
+    """Items with the same prompt, including this one, that differ only in their files."""
 
     @property
     def prompts(self) -> set[str]:
-        """Return texts that identify the item: each of its prompts contains one of them."""
+        """Return strings that identify the item; each of its prompts contains one."""
         if isinstance(self.benchmark, PlaysSession):
             return {
                 line
                 for content in self.files(self.item.files).values()
                 for line in _GAME.findall(content.decode(errors="replace"))
             }
-        asked = {self.benchmark.messages(self.item.public, "")[-1].content}
-        return asked | ({self.benchmark.task(self.item.public)} if isinstance(self.benchmark, OffersTools) else set())
+        prompts = {self.benchmark.messages(self.item.public, "")[-1].content}
+        return prompts | ({self.benchmark.task(self.item.public)} if isinstance(self.benchmark, OffersTools) else set())
 
 
 class Finder(Protocol):
-    """Finds items by prompts; `KnownItems` is one."""
+    """Finds items by prompts."""
 
     def find(self, text: str, pictures: Sequence[bytes] = ()) -> KnownItem | None:
-        """Return the item that a prompt is about; of items with equal prompts the one with the pictures."""
+        """Return the item of a prompt; pictures distinguish items with equal prompts."""
 
 
 class KnownItems:
-    """Items by their prompts; usable from many threads."""
+    """Items by their prompts; thread-safe."""
 
     def __init__(self, read: Callable[[], Iterable[KnownItem]], state: Callable[[], object] = lambda: None) -> None:
-        """Take what reads all items, and what returns something else whenever they may have changed."""
+        """`read` loads all items; the value of `state` changes when they may have changed."""
         self._read, self._state = read, state
         self._by_prompt: dict[str, list[KnownItem]] = {}
         self._read_at, self._read_state = float("-inf"), object()
         self._lock = Lock()
 
     def find(self, text: str, pictures: Sequence[bytes] = ()) -> KnownItem | None:
-        """Return the item that a prompt is about; of items with equal prompts the one with the pictures."""
         plain = _plain(text)
         with self._lock:
-            found = self._matching(plain)
-            if not found and self._is_old():
+            matches = self._matching(plain)
+            if not matches and self._is_old():
                 self._load()
-                found = self._matching(plain)
+                matches = self._matching(plain)
         shown = set(pictures)
-        pictured = (known for known in found if shown & set(known.files(known.item.files).values()))
-        return next(pictured, found[0]) if len(found) > 1 and shown else next(iter(found), None)
+        pictured = (known for known in matches if shown & set(known.files(known.item.files).values()))
+        return next(pictured, matches[0]) if len(matches) > 1 and shown else next(iter(matches), None)
 
     def _matching(self, plain: str) -> list[KnownItem]:
-        """Return the items with this prompt, else those whose prompt is the longest part of it."""
+        """Return the items with this prompt, else those with the longest prompt inside it."""
         exact = self._by_prompt.get(plain)
         if exact is not None:
             return exact
@@ -111,25 +110,25 @@ class KnownItems:
 
 
 def of_benchmarks() -> Iterator[KnownItem]:
-    """Yield the items of all benchmarks whose data can be read, fresh ones of nights included."""
+    """Yield the items of all benchmarks with readable data, including the nights' items."""
     for name in benchmarks.names():
         try:
             yield from of_benchmark(name)
         except SkillOptError as error:
-            log.warning("The stand-in knows no items of %s: %s", name, error)
+            log.warning("The stand-in can't read the items of %s: %s", name, error)
 
 
 def state_of_benchmarks() -> object:
-    """Return the files of all benchmarks' folders with the times of their last changes."""
-    found: dict[str, int] = {}
+    """Return the modification times of all files of the benchmarks."""
+    times: dict[str, int] = {}
     for name in benchmarks.names():
         with suppress(SkillOptError):
-            found |= {str(path): path.stat().st_mtime_ns for path in benchmarks.folder(name).rglob("*")}
-    return found
+            times |= {str(path): path.stat().st_mtime_ns for path in benchmarks.folder(name).rglob("*")}
+    return times
 
 
 def s3_client(config: TrainConfig) -> "S3Client":
-    """Return the client of data in a bucket; local data needs none."""
+    """Return an S3 client if the data is in a bucket."""
     addresses = (config.data.uri, config.data.corpus, config.data.split_manifest)
     if not any(address is not None and address.startswith("s3://") for address in addresses):
         return cast("S3Client", None)
@@ -139,7 +138,11 @@ def s3_client(config: TrainConfig) -> "S3Client":
 
 
 def of_benchmark(name: str) -> Iterator[KnownItem]:
-    """Yield the items of a benchmark; raise SkillOptError where its configuration or its data cannot be read."""
+    """Yield the items of a benchmark.
+
+    Raises:
+        SkillOptError: the configuration or the data is unreadable.
+    """
     config = benchmark_config(name)
     benchmark, root = benchmarks.load(name, config.task), benchmarks.folder(name)
     client = s3_client(config)
@@ -170,5 +173,5 @@ def _fresh(config: TrainConfig, root: Path, client: "S3Client") -> Iterator[list
 
 
 def _plain(text: str) -> str:
-    """Return a text without pictures, their marks and runs of blanks, in all of which prompts of an item differ."""
+    """Normalize a prompt: remove pictures and collapse whitespace."""
     return " ".join(without_pictures(text).split())

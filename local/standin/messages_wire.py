@@ -1,4 +1,4 @@
-"""The stand-in's messages: from the JSON of a request to the JSON of its answer, whole or as a stream of events."""
+"""The stand-in's messages API."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,6 @@ from skillopt_airflow.core.errors import ModelError
 
 
 def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
-    """Return the whole answer."""
     conversation = read(request)
     reply = answering(conversation)
     return {
@@ -30,12 +29,12 @@ def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Yield the same answer as events, each block in one piece."""
+    """Yield the answer as events, with one delta per block."""
     document = respond(request, answering)
     usage = document["usage"]
-    # The provider counts up: what is written so far, and in the end all of it.
-    begun = {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
-    yield {"type": "message_start", "message": document | begun}
+    # Output tokens count up, as at the provider.
+    start = {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
+    yield {"type": "message_start", "message": document | start}
     for index, block in enumerate(document["content"]):
         yield from _block_events(index, block)
     delta = {"stop_reason": document["stop_reason"], "stop_sequence": None}
@@ -48,9 +47,8 @@ def count_tokens(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """Return a request of this format."""
     messages = objects(request, "messages", "role and content")
-    # A system message may also stand among the turns.
+    # System messages can also be among the turns.
     system = [_paragraphs(request.get("system"))] if request.get("system") else []
     system += [text_of(message.get("content")) for message in messages if message.get("role") == "system"]
     pictures: list[bytes] = []
@@ -61,11 +59,11 @@ def read(request: Mapping[str, Any]) -> Conversation:
 
 
 def _turns(message: Mapping[str, Any], pictures: list[bytes]) -> Iterator[Turn]:
-    """Yield a user's blocks as turns of their own: what tools gave, texts from different hands, and pictures."""
+    """Yield each of a user's blocks (tool results, texts, pictures) as a separate turn."""
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     if not all(isinstance(block, dict) for block in blocks):
-        raise ModelError("messages: expected content as a text or a list of blocks with a type")
+        raise ModelError("messages: expected content as a string or a list of blocks with a type")
     if message.get("role") == "assistant":
         texts = [text_of(block.get("text")) for block in blocks if block.get("type") == "text"]
         calls = [
@@ -84,7 +82,7 @@ def _turns(message: Mapping[str, Any], pictures: list[bytes]) -> Iterator[Turn]:
 
 
 def _paragraphs(content: object) -> str:
-    """Return a text as it is, or the blocks of a list joined as texts of their own."""
+    """Return a string, or the texts of a list of blocks as paragraphs."""
     if not isinstance(content, list):
         return text_of(content)
     return "\n\n".join(text_of(block.get("text")) for block in content if isinstance(block, dict))

@@ -1,4 +1,4 @@
-"""The stand-in's responses: from the JSON of a request to the JSON of its answer, whole or as a stream of events."""
+"""The stand-in's responses API."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,16 +10,15 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def respond(request: Mapping[str, Any], answering: Answering) -> dict[str, Any]:
-    """Return the whole answer."""
     conversation = read(request)
     return _document(request, conversation, answering(conversation))
 
 
 def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[str, Any]]:
-    """Yield the same answer as events, each part in one piece."""
+    """Yield the answer as events, with one delta per part."""
     document = respond(request, answering)
-    begun = document | {"status": "in_progress", "output": [], "usage": None, "completed_at": None}
-    events = [{"type": f"response.{kind}", "response": begun} for kind in ("created", "in_progress")]
+    start = document | {"status": "in_progress", "output": [], "usage": None, "completed_at": None}
+    events = [{"type": f"response.{kind}", "response": start} for kind in ("created", "in_progress")]
     for index, item in enumerate(document["output"]):
         events += _item_events(index, item)
     events.append({"type": "response.completed", "response": document})
@@ -27,11 +26,10 @@ def stream(request: Mapping[str, Any], answering: Answering) -> Iterator[dict[st
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """Return a request of this format."""
     if request.get("previous_response_id") is not None:
         raise ModelError("previous_response_id: the stand-in stores nothing; send the whole conversation as input")
-    asked = request.get("input")
-    items = [{"role": "user", "content": asked}] if isinstance(asked, str) else objects(request, "input", "a type")
+    content = request.get("input")
+    items = [{"role": "user", "content": content}] if isinstance(content, str) else objects(request, "input", "a type")
     system = [text_of(request.get("instructions"))] if request.get("instructions") else []
     system += [text_of(item.get("content")) for item in items if item.get("role") in ("system", "developer")]
     pictures: list[bytes] = []
@@ -41,7 +39,7 @@ def read(request: Mapping[str, Any]) -> Conversation:
 
 
 def _turn(item: Mapping[str, Any], pictures: list[bytes]) -> Turn | None:
-    """Return None for what is no turn: instructions, and items such as reasoning that only their server reads."""
+    """Return None for items that aren't turns, such as instructions and reasoning."""
     kind = item.get("type", "message")
     if kind == "function_call":
         return Turn("assistant", calls=(Call(str(item.get("name", "")), str(item.get("arguments", ""))),))
@@ -54,7 +52,7 @@ def _turn(item: Mapping[str, Any], pictures: list[bytes]) -> Turn | None:
 
 
 def _tools(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the functions; tools of the server's own, and free-form ones, are left aside."""
+    """Return the functions' names; ignore server tools and free-form tools."""
     tools = objects(request, "tools", "a type") if request.get("tools") else []
     return tuple(str(tool.get("name", "")) for tool in tools if tool.get("type") == "function")
 

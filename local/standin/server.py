@@ -1,4 +1,4 @@
-"""The stand-in's HTTP server: three wire formats, whole or streamed, a thread a connection."""
+"""The stand-in's HTTP server: three wire formats with streaming, one thread per connection."""
 
 import json
 import logging
@@ -20,12 +20,12 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The answers of a path: in one piece, and as events where it can stream."""
+    """The handlers of a path: complete answers, and a stream of events if supported."""
 
     whole: Callable[[Document, Answering], Document]
     stream: Callable[[Document, Answering], Iterator[Document]] | None = None
     named_events: bool = True
-    """True if every event says its type; a stream of chunks ends with a mark instead."""
+    """True for events with a type; other streams end with [DONE]."""
 
 
 ENDPOINTS: Mapping[str, Endpoint] = {
@@ -38,11 +38,9 @@ MODELS_PATH = "/v1/models"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one connection."""
-
     server: "StandInServer"
     protocol_version = "HTTP/1.1"
-    # Headers and body in one segment: written apart, Nagle's algorithm and delayed acknowledgement cost 40 ms a call.
+    # Buffer headers and body into one segment; else Nagle's algorithm and delayed ACKs cost 40 ms per call.
     wbufsize = -1
 
     def do_GET(self) -> None:
@@ -70,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         except (ModelError, UnicodeDecodeError, json.JSONDecodeError) as error:
             self.fail(400, str(error))
         except Exception as error:
-            log.exception("A request failed")
+            log.exception("Request failed")
             self.fail(500, f"{type(error).__name__}: {error}")
         else:
             if streamed is None:
@@ -83,15 +81,15 @@ class Handler(BaseHTTPRequestHandler):
 
     @property
     def served(self) -> str:
-        """Return the path without a query: clients of one provider add `?beta=true`."""
+        """Return the path without its query, because some clients add `?beta=true`."""
         return urlsplit(self.path).path.rstrip("/")
 
     def _not_served(self) -> None:
-        self.fail(404, f"{self.served}: not served here; there are {MODELS_PATH}, {', '.join(ENDPOINTS)}")
+        self.fail(404, f"{self.served}: not served here. Available: {MODELS_PATH}, {', '.join(ENDPOINTS)}")
 
     def fail(self, status: int, message: str) -> None:
         error = {"message": message, "type": "invalid_request_error", "code": None, "param": None}
-        # The outer type is what clients of the messages format look for; the others pass over it.
+        # Clients of the messages API need the outer type.
         self._send(status, {"type": "error", "error": error})
 
     def _send(self, status: int, payload: Document) -> None:
@@ -115,14 +113,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class StandInServer(ThreadingHTTPServer):
-    """Serves until it is shut down; port 0 takes a free one, to be read from `server_port`."""
+    """The server; port 0 means any free port, see `server_port`."""
 
     handler: type[BaseHTTPRequestHandler] = Handler
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, host: str, port: int, stand_in: StandIn | None = None) -> None:
-        """Listen; without another stand-in it is the one that knows the items of the benchmarks here."""
+        """Listen; the default stand-in knows all installed benchmarks."""
         super().__init__((host, port), self.handler)
         self.stand_in = of_all_benchmarks() if stand_in is None else stand_in
 

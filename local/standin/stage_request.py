@@ -1,4 +1,4 @@
-"""The request of an optimizer's stage, read from its tagged sections."""
+"""Requests of optimizer stages, parsed from tagged sections."""
 
 import json
 import re
@@ -11,30 +11,30 @@ from skillopt_airflow.core.values.types import Edit
 from skillopt_airflow.optimizer.meta_skill import EpochStep
 
 RAW = ("skill", "guidance", "memory")
-"""Sections of plain text, which may hold tags itself; a section of JSON has none."""
+"""Sections of plain text, which can contain tags; JSON sections can't."""
 QUOTING = ("trajectories", "comparison")
-"""Sections of items with what was said about them."""
+"""Sections of items with their conversations."""
 WORDS = ("outcome", "priority")
 MEMORY = "<meta_skill>\n"
 
 
 class SeenItem(BaseModel):
-    """An item as a section shows it."""
+    """An item in a section."""
 
     model_config = ConfigDict(frozen=True)
 
     number: int
     text: str
     group: str = ""
-    """What became of it, as a comparison says."""
+    """Group of the item in a comparison."""
 
     @property
     def explained(self) -> bool:
         return "~~~ follow-up answer\n" in self.text
 
 
-class TriedStep(BaseModel):
-    """A step of the buffer, as far as the stand-in looks at it."""
+class BufferedStep(BaseModel):
+    """A step of the step buffer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -42,13 +42,13 @@ class TriedStep(BaseModel):
 
 
 class ListedEdit(Edit):
-    """An edit with the index by which an answer refers to it."""
+    """An edit with its index for answers."""
 
     index: int
 
 
 class StageRequest(BaseModel):
-    """The sections of a request; one that the stage does not have keeps its default. No limit is None."""
+    """The sections of a request; missing sections have defaults, and None means no limit."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -56,7 +56,7 @@ class StageRequest(BaseModel):
     budget: int | None = None
     outcome: str = "failure"
     trajectories: tuple[SeenItem, ...] = ()
-    step_buffer: tuple[TriedStep, ...] = ()
+    step_buffer: tuple[BufferedStep, ...] = ()
     edits: tuple[ListedEdit, ...] = ()
     priority: str = ""
     most: int | None = None
@@ -70,15 +70,15 @@ class StageRequest(BaseModel):
     answer: str = ""
     meta_skill: str = ""
     drafted: bool = False
-    """Whether the request shows an answer that is to be corrected."""
+    """True if the request contains a draft to correct."""
 
     @classmethod
     def read(cls, prompt: str, tags: str) -> "StageRequest":
-        """Read the sections with these tags, in this order, and the memory, which comes last, if there is one."""
+        """Parse the sections with these tags, in this order, and the memory at the end if it exists."""
         rest, _, memory = prompt.rpartition(MEMORY) if prompt.rstrip().endswith("</meta_skill>") else (prompt, "", "")
         found: dict[str, object] = {"meta_skill": memory.rstrip().removesuffix("</meta_skill>").strip()}
         for tag in tags.split():
-            # Plain text ends at the last closing tag of its name, and what is asked for next stands behind it.
+            # Plain text ends at its last closing tag; the next section follows.
             start, end = rest.find(f"<{tag}>"), rest.rfind(f"</{tag}>")
             if start < 0 or end < start:
                 raise ModelError(f"The request has no <{tag}> section.")
@@ -101,7 +101,7 @@ def _value(tag: str, text: str) -> object:
 
 
 def _items(text: str) -> Iterator[SeenItem]:
-    """Yield the items of a section; all tries of one have its number."""
+    """Yield the items of a section; an item with several tries repeats its number."""
     group = ""
     for part in re.split(r"^(?=## Item \d+\b|# [A-Z])", text, flags=re.MULTILINE):
         if found := re.match(r"## Item (\d+)", part):

@@ -1,10 +1,10 @@
-"""The stand-in's next turn: as optimizer if the client offers the tool of a stage, else as target."""
+"""The stand-in's next turn: as optimizer if the client has the tool of a stage, else as target."""
 
 import json
 import re
 from functools import cache
 
-from local.standin.agent import loading, looking, opening
+from local.standin.agent import picture_call, skill_and_task, skill_call
 from local.standin.answering import next_turn
 from local.standin.conversation import Call, Conversation, Reply
 from local.standin.economy import World
@@ -16,36 +16,36 @@ from skillopt_airflow.tasks.protocols import PlaysSession
 NOT_KNOWN = "I know only the items of the benchmarks here: <answer>unknown</answer>"
 ENDED = ("The task is done", "The session is over")
 IDLE = "look"
-"""A command that changes nothing."""
+"""A command without effect."""
 STAGE_MARK = "_result"
-"""End of the name of the tool that a stage of the optimizer offers."""
+"""Suffix of the tools of optimizer stages."""
 _COUNT = re.compile(r"Commands given so far: (?P<count>\d+)")
 
 
 class StandIn:
-    """Target and optimizer of one world; usable from many threads."""
+    """Target and optimizer of one world; thread-safe."""
 
     def __init__(self, world: World, items: Finder) -> None:
         self.world, self._items = world, items
         self._stages = Optimizer(world, items).stages
 
     def reply(self, conversation: Conversation, draw: int = 1) -> Reply:
-        """Return the next turn, a pure function of the conversation and of how often it was asked for."""
-        asked = [name for name in conversation.tools if name.endswith(STAGE_MARK)]
-        if not asked:
+        """Return the next turn, a pure function of the conversation and the draw."""
+        requested = [name for name in conversation.tools if name.endswith(STAGE_MARK)]
+        if not requested:
             return self._work(conversation, draw)
-        stage = next((name for name in asked if name in self._stages), None)
+        stage = next((name for name in requested if name in self._stages), None)
         if stage is None:
-            raise ModelError(f"tools: the stand-in knows {', '.join(self._stages)}; got {', '.join(asked)}")
+            raise ModelError(f"tools: the stand-in knows {', '.join(self._stages)}; got {', '.join(requested)}")
         arguments = json.dumps(self._stages[stage](conversation.user_text), ensure_ascii=False)
         return Reply(calls=(Call(stage, arguments),))
 
     def _work(self, conversation: Conversation, draw: int) -> Reply:
-        """Load or look at what is only announced, work on the item, or explain an answer that was given."""
-        first = loading(conversation) or looking(conversation)
+        """Load the skill or a picture, work on the item, or explain a previous answer."""
+        first = skill_call(conversation) or picture_call(conversation)
         if first is not None:
             return Reply(calls=(first,))
-        skill, task = opening(conversation)
+        skill, task = skill_and_task(conversation)
         known = self._items.find(task, conversation.pictures)
         if known is None:
             return Reply(NOT_KNOWN)
@@ -64,7 +64,7 @@ class StandIn:
 
 
 def _act(known: KnownItem, conversation: Conversation, task: str, *, right: bool) -> Reply:
-    """Return the next command of the game's walkthrough, or one that changes nothing."""
+    """Return the next command of the game's walkthrough, or one without effect."""
     by_tool = "act" in conversation.tools
     if by_tool and any(end in conversation.turns[-1].text for end in ENDED):
         return Reply("It is done.")

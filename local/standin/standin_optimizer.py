@@ -1,4 +1,4 @@
-"""The stand-in as optimizer: it sees the rule behind a failure now and then, and is misled now and then."""
+"""The stand-in as optimizer: it finds some rules behind failures, and makes some harmful edits."""
 
 import re
 from collections import Counter, defaultdict
@@ -19,11 +19,10 @@ Answer = dict[str, Any]
 
 KINDS_LOOKED_AT = 3
 REPAIR = 0.5
-"""How often the optimizer finds the harmful sentence that spoiled an item."""
+"""Probability that the optimizer finds the harmful sentence that broke an item."""
 MAX_GUIDANCE = 4
-"""Lines of guidance."""
+"""Lines."""
 MAX_QUOTED = 200
-"""Characters that a judge quotes."""
 MISSING_ANCHOR = "## Checks before the end"
 
 
@@ -36,7 +35,7 @@ class Optimizer:
 
     @property
     def stages(self) -> Mapping[str, Callable[[str], Answer]]:
-        """Return the answer to a prompt, by the tool that the client offers for it."""
+        """Return the function from a prompt to an answer, by tool name."""
         reading: dict[str, tuple[Callable[[StageRequest], Answer], str]] = {
             "reflect_result": (self.reflect, "skill budget outcome trajectories step_buffer"),
             "reflect_skill_aware_result": (self.reflect_skill_aware, "skill budget outcome trajectories step_buffer"),
@@ -62,7 +61,7 @@ class Optimizer:
         return {name: answering(*how) for name, how in reading.items()}
 
     def reflect(self, request: StageRequest) -> Answer:
-        """Return edits for a minibatch of failures; after successes there is hardly anything to change."""
+        """Return edits for a minibatch; for successes, at most a useless one."""
         seen_items = self._known(request.trajectories)
         item_ids = list(seen_items.values())
         situation = "|".join([request.skill, request.outcome, *item_ids])
@@ -73,7 +72,7 @@ class Optimizer:
             *(self._addition(request.skill, rule) for rule in self._rules_seen(request.skill, item_ids, situation)),
             *self._repairs(request.skill, item_ids, situation),
         ]
-        # An optimizer that asked the target, or looks at its draft once more, knows better.
+        # Explanations and drafts prevent bad edits.
         careful = request.drafted or any(item.explained for item in request.trajectories)
         slips = not careful and (not seen or self.world.fraction(situation, "slip") < self.world.economy.slip)
         edits = [*seen, *([self._slip(request, situation)] if slips else [])]
@@ -86,7 +85,7 @@ class Optimizer:
         }
 
     def reflect_skill_aware(self, request: StageRequest) -> Answer:
-        """Reflect, with notes on rules that the skill has and under which items fail all the same."""
+        """Reflect, with notes on rules in the skill whose items still fail."""
         known = [rule for rule in RULES if rule in request.skill]
         known_items = self._known(request.trajectories).values()
         lapsed = [item_id for item_id in known_items if not self._rule_lacking(request.skill, item_id)]
@@ -98,16 +97,16 @@ class Optimizer:
         return {"rules": [edit["content"] for edit in self.reflect(request)["edits"]]}
 
     def reflect_rewrite(self, request: StageRequest) -> Answer:
-        """Reflect, with the edits worked into the skill's body."""
+        """Reflect, with the edits applied to the skill's body."""
         reflected = self.reflect(request)
         return {
             "failure_patterns": reflected["failure_patterns"],
-            "body": worked_in(request.skill, reflected["edits"]),
+            "body": apply_to_body(request.skill, reflected["edits"]),
             "rationale": " ".join(dict.fromkeys(str(edit["rationale"]) for edit in reflected["edits"])) or "No change.",
         }
 
     def slow_update(self, request: StageRequest) -> Answer:
-        """Return the former guidance with the rules that it sees behind what still fails."""
+        """Extend the previous guidance with rules for items that still fail."""
         wrong = [item for item in request.comparison if item.group in ("persistent failures", "regressed")]
         failing = list(self._known(wrong).values())
         situation = "|".join([request.skill, request.guidance, *failing])
@@ -117,29 +116,29 @@ class Optimizer:
         return {"guidance": guidance, "reason": f"{len(failing)} items fail."}
 
     def meta_reflect(self, request: StageRequest) -> Answer:
-        """Return rules of rejected candidates that had company, and may be good by themselves."""
+        """Return rules of rejected candidates, which may be good without the other edits."""
         rejected = [edit for step in request.epoch_steps if step.action == "reject" for edit in step.edits]
         rules = dict.fromkeys(rule for edit in rejected for rule in RULES if rule in edit.content)
         lacking = [rule for rule in rules if rule not in request.skill]
         return {"edits": [self._addition(request.skill, rule) for rule in lacking][: request.budget]}
 
     def _known(self, shown: Iterable[SeenItem]) -> dict[int, str]:
-        """Return the ids of the items that it knows by what was asked, by their numbers."""
-        found = {item.number: self.items.find(item.text) for item in shown}
-        return {number: known.item.id for number, known in found.items() if known is not None}
+        """Return the ids of known items by their numbers."""
+        items = {item.number: self.items.find(item.text) for item in shown}
+        return {number: known.item.id for number, known in items.items() if known is not None}
 
     def _rule_lacking(self, skill: str, item_id: str) -> str:
         rule = self.world.nature(item_id).rule
         return "" if rule in skill else rule
 
     def _rules_seen(self, skill: str, item_ids: Iterable[str], situation: str) -> list[str]:
-        """Return rules that the skill lacks, of the kinds that fail most; some are overlooked."""
+        """Return some of the rules that the skill lacks and most failures need."""
         lacking = Counter(rule for item_id in item_ids if (rule := self._rule_lacking(skill, item_id)))
         often = [rule for rule, _ in lacking.most_common(KINDS_LOOKED_AT)]
         return [rule for rule in often if self.world.fraction(situation, rule, "insight") < self.world.economy.insight]
 
     def _repairs(self, skill: str, item_ids: Iterable[str], situation: str) -> list[JsonEdit]:
-        """Return deletions of harmful lines that spoiled an item."""
+        """Return deletions of harmful lines."""
         blamed = dict.fromkeys(self.world.nature(item_id).harmful for item_id in item_ids)
         body = before_markers(skill).splitlines()
         lines = [f"- {sentence}" for sentence in blamed if sentence and f"- {sentence}" in body]
@@ -147,7 +146,7 @@ class Optimizer:
         return [edit("delete", line, "", "This line led astray.") for line in found]
 
     def _addition(self, skill: str, sentence: str) -> JsonEdit:
-        """Return an edit that adds a line: after the body's last one in a list, or at the end."""
+        """Return an edit that adds a line, after the last list item or at the end."""
         lines = [line for line in before_markers(skill).splitlines() if line.startswith("- ")]
         reason = "Items failed that this line would have helped."
         if lines and self.world.fraction(skill, sentence, "place") < 0.5:
@@ -155,7 +154,7 @@ class Optimizer:
         return edit("append", "", f"- {sentence}", reason)
 
     def _slip(self, request: StageRequest, situation: str) -> JsonEdit:
-        """Return a line that does harm, unless it was tried before, or nothing."""
+        """Return an untried harmful line, or a useless one."""
         tried = [edit.content for step in request.step_buffer for edit in step.rejected_edits]
         known = "\n".join([request.skill, request.meta_skill, *tried])
         free = [sentence for sentence in HARMFUL if sentence not in known]
@@ -174,7 +173,7 @@ def edit(op: str, anchor: str, content: str, rationale: str) -> JsonEdit:
 
 
 def merge(request: StageRequest) -> Answer:
-    """Return one edit for all with the same text, in order of first mention; with priority, failures go first."""
+    """Merge edits with the same text, in order of first mention; with priority, failures come first."""
     groups: defaultdict[tuple[str, str], list[ListedEdit]] = defaultdict(list)
     for listed in _by_priority(request):
         key = ("delete", listed.anchor) if listed.op == "delete" else ("", listed.content)
@@ -183,13 +182,13 @@ def merge(request: StageRequest) -> Answer:
 
 
 def rank(request: StageRequest) -> Answer:
-    """Return all indices, the best supported first."""
+    """Return all indices by support."""
     best = sorted(request.edits, key=lambda listed: (-listed.support_count, listed.index))
     return {"reasoning": "By support.", "order": [listed.index for listed in best]}
 
 
 def learning_rate(request: StageRequest) -> Answer:
-    """Return as many edits as several minibatches agree on, at least one and at most `most`; one after a rejection."""
+    """Return the number of edits with several minibatches, from 1 to `most`; 1 after a rejection."""
     agreed = sum(listed.support_count > 1 for listed in request.edits)
     reason = f"{agreed} of {len(request.edits)} edits were proposed by more than one minibatch."
     if request.step_buffer and request.step_buffer[-1].rejected_edits:
@@ -199,11 +198,11 @@ def learning_rate(request: StageRequest) -> Answer:
 
 
 def rewrite(request: StageRequest) -> Answer:
-    return {"body": worked_in(request.skill, (listed.model_dump() for listed in request.edits))}
+    return {"body": apply_to_body(request.skill, (listed.model_dump() for listed in request.edits))}
 
 
-def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
-    """Return the body after the edits; those that don't apply, or are of a whole text, are passed over."""
+def apply_to_body(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
+    """Return the body after the edits; ignore edits that don't apply and rewrites."""
     usable = [one for one in edits if one["op"] in get_args(EditOp)]
     wanted = [Edit(op=one["op"], anchor=one["anchor"], content=one["content"]) for one in usable]
     try:
@@ -220,7 +219,7 @@ def deep_reflect(request: StageRequest) -> Answer:
 
 
 def consolidate(request: StageRequest) -> Answer:
-    """Return a note for all with the same rule or the same words; above `most` the last ones share one."""
+    """Merge notes with the same rule or words; above `most`, merge the last ones too."""
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for index, note in enumerate(request.notes):
         if note.strip():
@@ -235,7 +234,7 @@ def consolidate(request: StageRequest) -> Answer:
 
 
 def meta_skill(request: StageRequest) -> Answer:
-    """Return the verdicts of the epoch, and what was rejected."""
+    """Return the verdicts of the epoch and the rejected sentences."""
     verdicts = [f"- {step.step}: {step.action}" for step in request.epoch_steps]
     rejected = [edit for step in request.epoch_steps if step.action == "reject" for edit in step.edits]
     harm = dict.fromkeys(sentence for edit in rejected for sentence in HARMFUL if sentence in edit.content)
@@ -256,7 +255,7 @@ def _merged(group: list[ListedEdit]) -> dict[str, Any]:
 
 
 def judge(request: StageRequest) -> Answer:
-    """Return the grade of an answer by its words, whatever stands between them."""
+    """Grade an answer by its words, ignoring punctuation."""
     answer = request.answer.strip()
     if not answer:
         return {"grade": "not_attempted", "quote": "", "reason": "There is no answer."}
@@ -267,11 +266,11 @@ def judge(request: StageRequest) -> Answer:
 
 
 def judge_steps(request: StageRequest) -> Answer:
-    """Return the steps all of whose words an answer has."""
+    """Return the steps whose words are all in the answer."""
     paths, answer = request.paths, request.answer.strip()
-    said = set(_words(answer))
+    words = set(_words(answer))
     places = [(number, place) for number, path in enumerate(paths) for place in range(len(path))]
-    taken = [(number, place) for number, place in places if said.issuperset(_words(paths[number][place]))]
+    taken = [(number, place) for number, place in places if words.issuperset(_words(paths[number][place]))]
     return {"taken": [{"path": path, "step": step, "quote": answer[:MAX_QUOTED]} for path, step in taken]}
 
 

@@ -21,7 +21,7 @@ def test_a_server_ends_with_the_block(tmp_path: Path) -> None:
     python = python_that(
         tmp_path, f"echo $$ > {tmp_path}/pid", "echo loading", "echo http://127.0.0.1:7", "exec sleep 60"
     )
-    with llama.served(python, tmp_path / "model.gguf", tmp_path / "log") as address:
+    with llama.serve(python, tmp_path / "model.gguf", tmp_path / "log") as address:
         assert address == "http://127.0.0.1:7/v1"
         pid = int((tmp_path / "pid").read_text())
         assert psutil.pid_exists(pid)
@@ -32,7 +32,7 @@ def test_a_file_that_is_no_model_is_named_with_the_servers_log(tmp_path: Path) -
     python = python_that(tmp_path, "echo invalid magic >&2", "exit 1")
     with (
         pytest.raises(PlatformError, match=r"model\.gguf(?s:.*)invalid magic"),
-        llama.served(python, tmp_path / "model.gguf", tmp_path / "log"),
+        llama.serve(python, tmp_path / "model.gguf", tmp_path / "log"),
     ):
         pytest.fail("a server that has ended was taken for one that runs")
 
@@ -40,5 +40,5 @@ def test_a_file_that_is_no_model_is_named_with_the_servers_log(tmp_path: Path) -
 def test_an_environment_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama, "LOCK", tmp_path / "no-lock.txt")
     with pytest.raises(PlatformError, match=r"no-lock\.txt"):
-        llama.installed(tmp_path / "environment")
+        llama.install(tmp_path / "environment")
     assert subprocess.run([tmp_path / "environment" / "bin" / "python", "-c", ""], check=False).returncode == 0

@@ -45,7 +45,7 @@ def test_the_example_is_trained_and_its_table_written(tmp_path: Path, monkeypatc
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         real_training.measure(MODEL, "A stand-in", 1)
-        run = real_training.opened("seed-1")
+        run = real_training.open_run("seed-1")
         sizes = [len(run.item_refs(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)]
     assert sizes == [60, 24, 60]
     page = (tmp_path / "real_model.md").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ import docker
 import pytest
 
 from local import image
-from local.try_benchmark import configured, opened_sandbox
+from local.try_benchmark import configured, open_sandbox
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
@@ -179,7 +179,7 @@ def test_nothing_in_a_container_tells_the_solution_of_a_game_that_is_played(dock
         )
         never = threading.Event()
         home = image.ROOT / ".local"
-        run_workload(trial, lambda place: opened_sandbox(home, trial, place, never, TrialDisplay()), never)
+        run_workload(trial, lambda place: open_sandbox(home, trial, place, never, TrialDisplay()), never)
     assert [one.trajectory.calls for one in played] == [2]
     (found, read), (found_when_told, _) = map(json.loads, told)
     assert found == []

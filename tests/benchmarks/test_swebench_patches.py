@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.swebench.patches import LeftOut, candidate_patch, file_patches, is_test_file, touched_paths
+from benchmarks.swebench.patches import Exclusion, candidate_patch, file_patches, is_test_file, touched_paths
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -25,33 +25,33 @@ def added(path: str, mode: str = "100644") -> str:
 
 
 LEFT_OUT = [
-    (edited("tests/helpers.py"), LeftOut.TEST),
-    (edited("pkg/test_x.py"), LeftOut.TEST),
-    (edited("conftest.py"), LeftOut.TEST),
-    (edited("pytest.ini"), LeftOut.CONFIGURATION),
-    (edited("setup.cfg"), LeftOut.CONFIGURATION),
-    (edited("pyproject.toml"), LeftOut.CONFIGURATION),
-    (added("sitecustomize.py"), LeftOut.LOADED),
-    (added("x.pth"), LeftOut.LOADED),
-    (added("x.dist-info/entry_points.txt"), LeftOut.LOADED),
-    (added("pytest.py"), LeftOut.LOADED),
-    (added("unittest/__init__.py"), LeftOut.LOADED),
-    (added("src/ast.py"), LeftOut.LOADED),
-    (added("link", "120000"), LeftOut.LINK),
-    (added("pkg/x.cpython-311.pyc"), LeftOut.BINARY),
-    (edited("../x.py"), LeftOut.OUTSIDE),
-    (added(".git/hooks/pre-commit"), LeftOut.OUTSIDE),
-    ("diff --git a/p.png b/p.png\nindex 1..2\nBinary files a/p.png and b/p.png differ\n", LeftOut.BINARY),
-    ("diff --git a/a.py b/conftest.py\nrename from a.py\nrename to conftest.py\n", LeftOut.TEST),
-    ("diff --git a/tests/a.py b/b.py\nrename from tests/a.py\nrename to b.py\n", LeftOut.TEST),
-    ('--- "a/conf\\164est.py"\n+++ "b/conf\\164est.py"\n@@ -1 +1 @@\n-a\n+b\n', LeftOut.TEST),
-    ('diff --git a/a.py "b/conf\\164est.py"\nrename from a.py\nrename to "conf\\164est.py"\n', LeftOut.TEST),
-    ('diff --git "a/conf\\164est.py" "b/conf\\164est.py"\nold mode 100644\nnew mode 100755\n', LeftOut.TEST),
+    (edited("tests/helpers.py"), Exclusion.TEST),
+    (edited("pkg/test_x.py"), Exclusion.TEST),
+    (edited("conftest.py"), Exclusion.TEST),
+    (edited("pytest.ini"), Exclusion.CONFIGURATION),
+    (edited("setup.cfg"), Exclusion.CONFIGURATION),
+    (edited("pyproject.toml"), Exclusion.CONFIGURATION),
+    (added("sitecustomize.py"), Exclusion.LOADED),
+    (added("x.pth"), Exclusion.LOADED),
+    (added("x.dist-info/entry_points.txt"), Exclusion.LOADED),
+    (added("pytest.py"), Exclusion.LOADED),
+    (added("unittest/__init__.py"), Exclusion.LOADED),
+    (added("src/ast.py"), Exclusion.LOADED),
+    (added("link", "120000"), Exclusion.LINK),
+    (added("pkg/x.cpython-311.pyc"), Exclusion.BINARY),
+    (edited("../x.py"), Exclusion.OUTSIDE),
+    (added(".git/hooks/pre-commit"), Exclusion.OUTSIDE),
+    ("diff --git a/p.png b/p.png\nindex 1..2\nBinary files a/p.png and b/p.png differ\n", Exclusion.BINARY),
+    ("diff --git a/a.py b/conftest.py\nrename from a.py\nrename to conftest.py\n", Exclusion.TEST),
+    ("diff --git a/tests/a.py b/b.py\nrename from tests/a.py\nrename to b.py\n", Exclusion.TEST),
+    ('--- "a/conf\\164est.py"\n+++ "b/conf\\164est.py"\n@@ -1 +1 @@\n-a\n+b\n', Exclusion.TEST),
+    ('diff --git a/a.py "b/conf\\164est.py"\nrename from a.py\nrename to "conf\\164est.py"\n', Exclusion.TEST),
+    ('diff --git "a/conf\\164est.py" "b/conf\\164est.py"\nold mode 100644\nnew mode 100755\n', Exclusion.TEST),
 ]
 
 
 @pytest.mark.parametrize(("diff", "reason"), LEFT_OUT, ids=[row[0].split("\n")[0] for row in LEFT_OUT])
-def test_what_the_judge_brings_does_not_count(diff: str, reason: LeftOut):
+def test_what_the_judge_brings_does_not_count(diff: str, reason: Exclusion):
     patch = candidate_patch(edited("pkg/a.py") + diff + edited("pkg/z.py"), import_roots=(".", "src"))
     assert patch.files == ("pkg/a.py", "pkg/z.py")
     assert patch.text == edited("pkg/a.py") + edited("pkg/z.py")
@@ -63,7 +63,7 @@ def test_what_the_judge_brings_does_not_count(diff: str, reason: LeftOut):
 )
 def test_files_of_the_repository_count_whatever_their_name_unless_the_judge_brings_them(path: str):
     assert candidate_patch(edited(path), import_roots=(".", "src")).files == (path,)
-    assert candidate_patch(edited("checks/a.py"), tests=["checks/a.py"]).left_out == {"checks/a.py": LeftOut.TEST}
+    assert candidate_patch(edited("checks/a.py"), tests=["checks/a.py"]).left_out == {"checks/a.py": Exclusion.TEST}
 
 
 def test_a_diff_without_gits_headers_is_read():
@@ -91,7 +91,7 @@ def test_gits_own_diff_is_taken_apart_and_what_remains_applies(tmp_path: Path):
     diff = git(tmp_path, "-c", "core.quotePath=false", "diff", "--cached")
     patch = candidate_patch(diff)
     assert patch.files == ("a.py", "gone.py", "new é.py")
-    assert patch.left_out == {"tests/t.py": LeftOut.TEST, "p.bin": LeftOut.BINARY}
+    assert patch.left_out == {"tests/t.py": Exclusion.TEST, "p.bin": Exclusion.BINARY}
     git(tmp_path, "reset", "-q", "--hard")
     (tmp_path / "patch.diff").write_text(patch.text)
     git(tmp_path, "apply", "patch.diff")
@@ -117,7 +117,7 @@ def test_names_are_read_as_git_writes_them(name: str, path: str):
 def test_a_hunk_that_claims_more_lines_than_it_has_hides_no_file():
     lying = edited("pkg/a.py").replace("@@ -1 +1 @@", "@@ -1,99 +1,99 @@")
     patch = candidate_patch(lying + edited("conftest.py"))
-    assert (patch.files, patch.left_out) == (("pkg/a.py",), {"conftest.py": LeftOut.TEST})
+    assert (patch.files, patch.left_out) == (("pkg/a.py",), {"conftest.py": Exclusion.TEST})
     assert patch.text == lying
 
 

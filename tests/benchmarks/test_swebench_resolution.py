@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.swebench.patches import candidate_patch
-from benchmarks.swebench.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
+from benchmarks.swebench.resolution import Outcome, Verdict, resolve, unjudged, unreliable
 from benchmarks.swebench.run_logs import CaseStatus, LogFormat, parsed, worst
 
 RULE = [
@@ -76,8 +76,8 @@ def test_without_a_patch_that_counts_nothing_runs():
 def test_a_run_is_believed_with_its_last_line_and_not_without(log_format: LogFormat):
     # A row of numbers that a test prints is read in no time.
     rows = f"{' '.join(['1024'] * 60)}\n{', '.join(['1024'] * 60)}\n"
-    assert unbelieved(log_format, rows + LAST[log_format].format(PASS[log_format])) is None
-    cut = unbelieved(log_format, PASS[log_format])
+    assert unreliable(log_format, rows + LAST[log_format].format(PASS[log_format])) is None
+    cut = unreliable(log_format, PASS[log_format])
     assert cut
     assert cut.outcome is Outcome.INCOMPLETE
 
@@ -85,7 +85,7 @@ def test_a_run_is_believed_with_its_last_line_and_not_without(log_format: LogFor
 @pytest.mark.parametrize("log_format", LAST)
 def test_more_passes_than_the_runner_counted_are_forged(log_format: LogFormat):
     second = PASS[log_format].replace("::a", "::b").replace("_a", "_b")
-    forged = unbelieved(log_format, LAST[log_format].format(f"{PASS[log_format]}\n{second}"))
+    forged = unreliable(log_format, LAST[log_format].format(f"{PASS[log_format]}\n{second}"))
     assert forged
     assert forged.outcome is Outcome.FORGED
 
@@ -98,11 +98,11 @@ def test_a_pass_that_a_test_printed_is_not_one_of_the_summary(tmp_path: Path):
     command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "test_it.py", "-k", "test_a"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert worst(LogFormat.PYTEST, run.stdout)["test_it.py::test_b"] is CaseStatus.PASSED
-    forged = unbelieved(LogFormat.PYTEST, run.stdout)
+    forged = unreliable(LogFormat.PYTEST, run.stdout)
     assert forged
     assert "summary does not name test_it.py::test_b" in forged.feedback
     honest = subprocess.run([*command[:-1], "test_b"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert unbelieved(LogFormat.PYTEST, honest.stdout) is None
+    assert unreliable(LogFormat.PYTEST, honest.stdout) is None
 
 
 @pytest.mark.nightly
@@ -114,7 +114,7 @@ def test_a_module_that_prints_passes_and_leaves_early_resolves_nothing(runner: L
     run_by = ["pytest", "-rA", "-s", "test_it.py"] if runner == "pytest" else ["unittest", "-v", "test_it"]
     run = subprocess.run([sys.executable, "-m", *run_by], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert worst(runner, run.stdout)
-    assert unbelieved(runner, run.stdout + run.stderr)
+    assert unreliable(runner, run.stdout + run.stderr)
 
 
 statuses = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(list(CaseStatus)))

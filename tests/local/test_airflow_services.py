@@ -16,7 +16,7 @@ def test_the_projects_code_starts_anew_what_keeps_it_and_ends_no_running_task(
         asked[service.name] = service
         return lambda: True, True
 
-    monkeypatch.setattr(services, "have", have)
+    monkeypatch.setattr(services, "ensure_process", have)
     monkeypatch.setattr(services, "wait", lambda *_: None)
     airflow_services.ensure(home, home.read(), {}, Event(), lambda: "unix:///an/engine.sock")
     lock, package = PROJECT / "requirements-local.txt", PROJECT / "include"

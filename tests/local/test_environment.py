@@ -15,7 +15,7 @@ from local.environment import (
     own_connections,
     platform_variables,
     s3_url,
-    stand_in_serves,
+    uses_stand_in,
 )
 from local.home import Home, Workers
 from skillopt_airflow.benchmarks import LIST_VARIABLE
@@ -35,7 +35,7 @@ def test_without_connections_both_models_are_the_stand_in(home: Home):
 
     assert models == ["openai-chat:stand-in-target", "openai-chat:stand-in-optimizer"]
     assert json.loads(variables[TARGET_CONNECTION])["host"] == model_url(settings)
-    assert stand_in_serves({TARGET_CONNECTION: "set"})
+    assert uses_stand_in({TARGET_CONNECTION: "set"})
 
 
 def test_a_connection_of_the_user_is_used_and_the_other_stays(home: Home):
@@ -44,7 +44,7 @@ def test_a_connection_of_the_user_is_used_and_the_other_stays(home: Home):
 
     assert variables[TARGET_CONNECTION] == "mine"
     assert "stand-in-optimizer" in variables[OPTIMIZER_CONNECTION]
-    assert not stand_in_serves(outer | {OPTIMIZER_CONNECTION: "mine too"})
+    assert not uses_stand_in(outer | {OPTIMIZER_CONNECTION: "mine too"})
 
 
 def test_a_connection_of_the_last_start_is_missed_unless_it_is_set_to_nothing(home: Home):
@@ -57,7 +57,7 @@ def test_a_connection_of_the_last_start_is_missed_unless_it_is_set_to_nothing(ho
     given_up = {TARGET_CONNECTION: "", S3_CONNECTION: "mine"}
     assert own_connections(given_up, remembered) == (S3_CONNECTION,)
     assert "stand-in-target" in platform_variables(home, home.read(), given_up)[TARGET_CONNECTION]
-    assert stand_in_serves(given_up)
+    assert uses_stand_in(given_up)
 
 
 def test_airflow_and_the_stand_in_know_the_same_benchmarks(home: Home):

@@ -82,7 +82,7 @@ def test_a_data_folder_that_initdb_was_killed_in_is_made_anew(home: Home, monkey
 
 
 def test_a_server_that_ends_at_once_is_told_of_with_its_log(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    postgres._initialise(home)
+    postgres._initialize(home)
     monkeypatch.setattr(postgres, "_unprivileged", lambda: ["sh", "-c", "echo no such luck; exit 1"])
     with pytest.raises(PlatformError, match=r"(?s)postgres ended at once.*no such luck"):
         postgres.ensure(home, Event())

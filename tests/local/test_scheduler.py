@@ -10,11 +10,11 @@ FORKING = """
 import os, sys, time
 from pathlib import Path
 
-from local.scheduler import import_anew_in_children
+from local.scheduler import reimport_in_children
 
 package = Path(sys.argv[1])
 sys.path.insert(0, str(package.parent))
-import_anew_in_children(package)
+reimport_in_children(package)
 import edited.part
 
 if sys.argv[2] == "edit":

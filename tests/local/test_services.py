@@ -34,7 +34,7 @@ def service(home: Home, code: str, **variables: str) -> services.Service:
 def test_a_second_start_finds_the_first_unless_it_has_another_configuration(home: Home):
     found = []
     for variables in ({}, {}, {"SOMETHING": "else"}):
-        _, started = services.have(home, service(home, SLEEP, **variables))
+        _, started = services.ensure_process(home, service(home, SLEEP, **variables))
         found.append((started, services.running(home, "sleeper")))
     (first, main), second, (third, other) = found
     assert (first, second, third) == (True, (False, main), True)
@@ -48,7 +48,7 @@ def test_other_code_starts_it_anew(home: Home, tmp_path: Path):
     (package / "core" / "rules.py").write_text("LEVEL = 1")
 
     def starts() -> bool:
-        return services.have(home, replace(service(home, SLEEP), sources=(lock, package)))[1]
+        return services.ensure_process(home, replace(service(home, SLEEP), sources=(lock, package)))[1]
 
     assert [starts(), starts()] == [True, False]
     compiled = package / "core" / "__pycache__"
@@ -63,7 +63,7 @@ def test_other_code_starts_it_anew(home: Home, tmp_path: Path):
 
 
 def test_what_a_killed_service_left_behind_ends_with_the_next_start(home: Home):
-    services.have(home, service(home, FORK_AND_SLEEP))
+    services.ensure_process(home, service(home, FORK_AND_SLEEP))
     main = services.running(home, "sleeper")
     assert main is not None
     services.wait(home, "sleeper", lambda: bool(main.children()), Event(), 30, main.is_running)
@@ -73,7 +73,7 @@ def test_what_a_killed_service_left_behind_ends_with_the_next_start(home: Home):
     assert services.running(home, "sleeper") is None
     assert all(processes.is_alive(orphan) for orphan in orphans)
 
-    services.have(home, service(home, SLEEP))
+    services.ensure_process(home, service(home, SLEEP))
     assert not any(processes.is_alive(orphan) for orphan in orphans)
 
 
@@ -93,7 +93,7 @@ def test_a_cancelled_start_does_not_wait(home: Home):
 def test_processes_of_another_home_are_not_touched(home: Home, tmp_path: Path):
     other = Home.at(tmp_path / "other")
     other.prepare()
-    services.have(other, service(other, SLEEP))
+    services.ensure_process(other, service(other, SLEEP))
     processes.end(processes.of_home(home), grace=5)
     neighbours = processes.of_home(other)
 

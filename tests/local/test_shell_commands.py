@@ -77,7 +77,9 @@ def test_another_shell_has_the_connections_that_the_platform_was_started_with(ru
     running.write(replace(running.read(), connections=tuple(own)))
     command = (sys.executable, "-c", "import time; time.sleep(600)")
     judge, ours = {"AIRFLOW_CONN_SKILLOPT_JUDGE": "mine, too"}, {OPTIMIZER_CONNECTION: "the stand-in as it was"}
-    services.have(running, services.Service(SERVER, command, own | judge | ours | {HOME_VARIABLE: str(running.root)}))
+    services.ensure_process(
+        running, services.Service(SERVER, command, own | judge | ours | {HOME_VARIABLE: str(running.root)})
+    )
     try:
         found = seen(running, tmp_path)
         assert {name: found[name] for name in own | judge} == own | judge

@@ -9,7 +9,7 @@ from skillopt_airflow.core.values.pictures import mark
 from skillopt_airflow.core.values.types import Message, Rollout, Score, Status, Trajectory
 from skillopt_airflow.quality.quality_report import ExpectationResult, FailingRow, QualityReport
 from skillopt_airflow.report.html_pages import HEIGHT, ROWS_SHOWN, WIDTH, render, sparkline
-from skillopt_airflow.report.view import MAX_CHARS, Part, chosen, example_of
+from skillopt_airflow.report.view import MAX_CHARS, Part, example_ids, example_of
 from tests.report.html_page import Page
 
 HOSTILE = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&\x00\x07\u202e"
@@ -86,7 +86,12 @@ def rollout(said: str = "<answer>7</answer>", **trajectory: object) -> Rollout:
 
 def test_failures_and_successes_are_shown_the_first_ones_of_each() -> None:
     hard = {"a": 1.0, "b": 0.0, "c": 0.5, "d": 0.0, "e": 1.0, "f": 1.0}
-    assert chosen({item: ItemScore(hard=score, soft=score) for item, score in hard.items()}) == ["b", "c", "a", "e"]
+    assert example_ids({item: ItemScore(hard=score, soft=score) for item, score in hard.items()}) == [
+        "b",
+        "c",
+        "a",
+        "e",
+    ]
 
 
 def test_a_picture_stands_where_the_target_saw_it_and_the_skill_is_left_out() -> None:

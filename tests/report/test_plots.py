@@ -38,7 +38,7 @@ def test_a_plot_is_an_image_with_a_name_a_description_and_ids_of_its_own(view: R
 
 
 def test_every_verdict_that_occurs_has_its_own_mark(view: ReportView) -> None:
-    looks = [(mark.marker, mark.colour) for mark in (*plots.MARKS.values(), plots.EARLY)]
+    looks = [(mark.marker, mark.color) for mark in (*plots.MARKS.values(), plots.EARLY)]
     assert set(plots.MARKS) == set(Action)
     assert len({marker for marker, _ in looks}) == len(looks)
     shown = texts(plots.learning_curve(view))
@@ -95,8 +95,8 @@ def test_a_chart_names_its_lines_limits_and_events() -> None:
     assert f"verdict {last.judgement.verdict.value}" in str(description)
     assert ("var(--plot-blue)" in svg, "#0060a0" in svg) == (True, False)
     shown = texts(svg)
-    assert {"champion", "champion before", "seed", "alarm"} <= set(shown)
-    assert {"worse than the seed", "worse than the champion before"} <= set(shown)
+    assert {"champion", "previous champion", "seed", "alarm"} <= set(shown)
+    assert {"worse than the seed", "worse than the previous champion"} <= set(shown)
     assert "demoted to v0001" in shown
     assert "published v0002" not in shown
     # The demotion by the last night is marked on the day after it.
@@ -108,7 +108,7 @@ def test_a_chart_names_its_lines_limits_and_events() -> None:
 @pytest.mark.parametrize("count", [1, 60])
 def test_what_a_night_lacks_is_left_out(count: int) -> None:
     bare = [point.model_copy(update={"intervals": {}}) for point in points(count, None)]
-    assert "champion before" not in texts(nights_chart(bare, []))
+    assert "previous champion" not in texts(nights_chart(bare, []))
 
 
 @pytest.mark.nightly

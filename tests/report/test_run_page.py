@@ -69,16 +69,16 @@ def test_what_a_model_wrote_becomes_text_and_nothing_else(view: ReportView) -> N
 @pytest.mark.nightly
 def test_rollouts_are_told_with_their_failures_waste_and_price(view: ReportView, page: Page) -> None:
     told = " ".join(" ".join(page.texts).split())
-    assert "evaluate 816 802 96 0 3 budget, 11 model_error model_error: Invalid response: usage.prompt_tokens: " in told
-    assert "11 of them, for example item item-096" in told
+    assert "evaluate 816 802 96 0 3 budget, 11 model error model error: Invalid response: usage.prompt_tokens: " in told
+    assert "11 rollouts, for example item item-096" in told
     assert "96 of 802 answers (12%)" in told
     assert "40 ran ahead of a gate, of which 20 were wasted" in told
     # The stand-in is no language model, and an unknown price isn't a free one.
-    assert "no language model" in told
-    assert "no price is known for the target" in told
+    assert "not a language model" in told
+    assert "no known price for the target" in told
     without = Page(render(view.model_copy(update={"outcomes": view.outcomes[:1]})))
     assert "Failed rollouts" not in without.text
-    assert "Cut answers" not in without.text
+    assert "Truncated or empty answers" not in without.text
 
 
 def test_the_page_has_the_cost_of_a_point_gained_on_the_test_split(view: ReportView, page: Page) -> None:
@@ -133,7 +133,7 @@ def test_a_candidate_without_an_item_of_the_current_skill_has_no_difference(view
     moment = next(moment for moment in view.moments if moment.candidate is not None)
     decision = moment.decision.model_copy(update={"against_current": paired_values([])})
     text = Page(render(view.model_copy(update={"moments": (moment.model_copy(update={"decision": decision}),)}))).text
-    assert "Against current–" in text
+    assert "Difference to current–" in text
     assert "+0.0000" not in text
 
 

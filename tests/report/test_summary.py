@@ -67,7 +67,7 @@ def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
 def test_the_line_on_test_says_how_often_these_items_were_looked_at(view: ReportView) -> None:
     for looks, times in ((1, "items once"), (12, "items 12 times")):
         assert times in summary.outcome(view.model_copy(update={"test_looks": looks}))
-    assert "To publish" not in summary.outcome(view.model_copy(update={"test_looks": 0}))
+    assert "Publishing" not in summary.outcome(view.model_copy(update={"test_looks": 0}))
     assert view.published is not None
     published = view.published.model_copy(update={"split": Split.TEST, "look": 2})
     assert "by look 2" in summary.outcome(view.model_copy(update={"published": published}))

@@ -98,8 +98,8 @@ def test_control_characters_and_turned_directions_are_seen(monkeypatch: pytest.M
 def test_a_moment_is_in_utc_until_the_script_has_run() -> None:
     berlin = datetime(2026, 11, 21, 6, 30, tzinfo=timezone(timedelta(hours=1)))
     shown = '<time datetime="2026-11-21T05:30:00+00:00">2026-11-21 05:30 UTC</time>'
-    assert pages.moment(berlin) == pages.moment("2026-11-21T06:30:00+01:00") == shown
-    assert pages.moment(datetime(2026, 11, 21, 5, 30)) == pages.moment(datetime(2026, 11, 21, 5, 30, tzinfo=UTC))
+    assert pages.timestamp(berlin) == pages.timestamp("2026-11-21T06:30:00+01:00") == shown
+    assert pages.timestamp(datetime(2026, 11, 21, 5, 30)) == pages.timestamp(datetime(2026, 11, 21, 5, 30, tzinfo=UTC))
 
 
 def test_a_message_says_no_more_than_fits() -> None:

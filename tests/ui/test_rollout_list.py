@@ -190,7 +190,7 @@ def test_another_moment_or_stage_begins_with_its_own_skill(browser: TestClient) 
 
 
 def test_the_candidate_is_compared_with_what_it_had_to_beat(browser: TestClient) -> None:
-    page = follow(browser, get(browser, **STEP), "//a[starts-with(text(), 'Beside')]")
+    page = follow(browser, get(browser, **STEP), "//a[starts-with(text(), 'Compare')]")
     assert chosen(page, "other") == SEED
     won, lost = ["val-02", "val-04", "val-08", "val-10"], ["val-09"]
     tied = [name for name in VAL if name not in (*won, *lost, FAILED)]
@@ -239,7 +239,7 @@ def test_a_search_in_what_was_said_says_what_it_left_out(browser: TestClient, mo
 
 
 def test_a_list_is_sorted_and_cut_into_pages(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout_list, "PAGE", 5)
+    monkeypatch.setattr(rollout_list, "PAGE_ROWS", 5)
     first = get(browser, **STEP)
     second = follow(browser, first, "//a[@rel='next']")
     third = follow(browser, second, "//a[@rel='next']")
@@ -259,7 +259,14 @@ def test_an_item_shows_its_conversation_beside_another_skill_s(browser: TestClie
     sides = page.xpath("//div[@class='sides']/section")
     assert [side.xpath("string(h2)") for side in sides] == ["candidate of step 1", "seed"]
     shown = " ".join(sides[0].text_content().split())
-    for said in ("Prefer titles.", "What is val-02?", "It is 2.", "feedback on 2", "Hard1.0000", "Tokens read102"):
+    for said in (
+        "Prefer titles.",
+        "What is val-02?",
+        "It is 2.",
+        "feedback on 2",
+        "Exact score1.0000",
+        "Input tokens102",
+    ):
         assert said in shown
     assert "Prefer titles." not in sides[1].text_content()
     assert "candidate of step 1 scores 1.0000, seed 0.0000: a difference of +1.0000." in text(page)
@@ -274,7 +281,7 @@ def test_a_failure_says_why_and_what_came_of_the_other_tries(browser: TestClient
     failure, success = page.xpath("//div[@class='sides']/section")
     assert "Statustimeout" in " ".join(failure.text_content().split())
     assert "no answer in 60 s" in failure.text_content()
-    assert "Nothing was said." in failure.text_content()
+    assert "No messages." in failure.text_content()
     assert "All 2 tries" in success.text_content()
     tries = [" ".join(one.text_content().split()) for one in success.xpath(".//li")]
     assert ": ok, score 1.0000, of run run, shown here" in tries[0]
@@ -329,8 +336,8 @@ def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.Monkey
     store, val = stored.run.store, stored.run.items(Split.VAL)
     store.delete(stored.run.keys.runtime_state)
     page = get(browser)
-    assert "No rollout is stored" in text(page)
-    assert "8 items are to run under seed" in text(page)
+    assert "No stored rollouts" in text(page)
+    assert "8 items are planned with seed" in text(page)
     store_rollouts(stored.run, Split.VAL, stored.seed, val[:5], play)
     page = get(browser)
     assert len(items(page)) == 5
@@ -338,7 +345,7 @@ def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.Monkey
     store_plan(stored.run, stored.run.timeline[0], "seed", [])
     assert "8 items" not in text(get(browser))
     store.delete(stored.run.keys.moment(stored.run.timeline[0]).plan("seed"))
-    assert "Nothing was rolled out here" in text(get(browser))
+    assert "No rollouts at this stage" in text(get(browser))
 
 
 def test_an_evaluation_shows_the_rollouts_of_each_cell(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,13 +461,13 @@ def test_of_many_skills_some_can_be_chosen_beside_versions_first(
     newest, oldest = f"v0002-{others[4].sha256[:12]}", f"v0001-{others[3].sha256[:12]}"
     page = get(browser, SKILL, **asked)
     assert list(options(page, "other").values())[:3] == ["no other skill", newest, oldest]
-    assert "Beside (3 of 7 skills)" in text(page)
+    assert "Compare with (3 of 7 skills)" in text(page)
     page = get(browser, SKILL, **asked, other=min(skill.sha256 for skill in others[:3])[:12])
     assert page.xpath("count(//table[@class='rollouts']/thead//th[contains(., 'Difference')])") == 1
     key = run.rollout_key(Split.VAL, trained.seed, 1)
     run.rollouts.append(key, "again", [(item("val-01"), play(item("val-01"), ""))])
     page = get(browser, SKILL, **asked, draw=1, other=others[0].sha256[:12])
-    assert "The skill beside has no rollouts of this draw." in text(page)
+    assert "The other skill has no rollouts of this draw." in text(page)
     assert items(page) == ["val-01"]
 
 
@@ -480,7 +487,7 @@ def test_rollouts_that_are_gone_and_buckets_without_any(browser: TestClient, mon
     monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: LocalStore())
     assert "Nothing is stored yet" in text(get(browser, expected=404))
     page = get(browser, SKILL)
-    assert "Nothing was rolled out yet" in text(page)
+    assert "No rollouts yet" in text(page)
     assert page.xpath("//a[@target='_top']/@href") == ["../../../dags/train_searchqa"]
     monkeypatch.setenv(dag_ids.PREFIX_VARIABLE, "team-a.")
     assert get(browser, SKILL).xpath("//a[@target='_top']/@href") == ["../../../dags/team-a.train_searchqa"]
@@ -540,7 +547,7 @@ def test_two_pages_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
             going -= 1
         return Response()
 
-    monkeypatch.setattr(rollout_list, "_shown", show)
+    monkeypatch.setattr(rollout_list, "_render", show)
     with ThreadPoolExecutor(8) as pool:
-        assert len([*pool.map(lambda _: rollout_list._answer(Mock(), Mock(), Mock()), range(8))]) == 8
+        assert len([*pool.map(lambda _: rollout_list._respond(Mock(), Mock(), Mock()), range(8))]) == 8
     assert most == 2

@@ -57,23 +57,21 @@ def test_a_run_has_its_rollouts_as_a_tab(pages: Page, plain: TrainedRun, tmp_pat
     pages.open(f"/dags/{DAG}/runs/{plain.run_id}")
     pages.click((By.LINK_TEXT, "Rollouts"))
     pages.driver.switch_to.frame(pages.shown((By.TAG_NAME, "iframe")))
-    pages.wait_for_text("Rollouts:", "rollouts under")
+    pages.wait_for_text("Rollouts:", "rollouts with")
     Select(pages.shown((By.NAME, "moment"))).select_by_visible_text("Step 1")
     pages.click((By.CSS_SELECTOR, "form button"))
     pages.wait_for_text("Rollouts: Step 1, candidate on the selection split")
     state = RunStates(plain.store, plain.keys).read(plain.keys.runtime_state)
     measured = len(state.best.evaluation.scores)
-    pages.wait_for_text(f"of {measured} rollouts under candidate of step 1")
+    pages.wait_for_text(f"of {measured} rollouts with candidate of step 1")
     # The two skills that the gate compared, on an item where they differ.
-    pages.click((By.PARTIAL_LINK_TEXT, "Beside the skill"))
+    pages.click((By.PARTIAL_LINK_TEXT, "Compare with the skill"))
     pages.wait_for_text("Difference")
     pages.click((By.LINK_TEXT, "Difference"))
     pages.until(lambda: rows(pages)[0].text.count("1.0000") > 0, "an item that was won")
     pages.driver.save_screenshot(str(tmp_path / "list.png"))
     pages.click((By.CSS_SELECTOR, ".rollouts tbody a"))
-    text = pages.wait_for_text(
-        "Conversation", "Feedback of the scorer", "a difference of", "candidate of step 1", "seed"
-    )
+    text = pages.wait_for_text("Conversation", "Scorer feedback", "a difference of", "candidate of step 1", "seed")
     assert text.count("Target\n") == 2
     left, right = pages.driver.find_elements(By.CSS_SELECTOR, ".sides > section")
     assert left.location["y"] == right.location["y"]
@@ -86,7 +84,7 @@ def test_a_filter_and_the_next_item_need_no_mouse(pages: Page, plain: TrainedRun
     show = pages.shown((By.NAME, "show"))
     show.send_keys("failures", Keys.TAB)
     pages.shown((By.NAME, "text")).send_keys(Keys.ENTER)
-    pages.wait_for_text("that pass the filters")
+    pages.wait_for_text("filtered rollouts")
     assert 0 < len(rows(pages)) < every
     first, second = (row.text.split()[0] for row in rows(pages)[:2])
     pages.shown((By.CSS_SELECTOR, ".rollouts tbody a")).send_keys(Keys.ENTER)
@@ -111,7 +109,7 @@ def test_nothing_is_hard_to_use(pages: Page, axe: str, plain: TrainedRun, hostil
 
 
 def test_what_a_target_said_runs_nothing(pages: Page, hostile: str) -> None:
-    for path, expected in ((hostile, "rollouts under"), (f"{hostile}&place=1", "[U+202E]")):
+    for path, expected in ((hostile, "rollouts with"), (f"{hostile}&place=1", "[U+202E]")):
         pages.open(path)
         pages.wait_for_text(expected)
         assert pages.driver.title != "owned"

@@ -50,7 +50,7 @@ def test_a_page_shows_the_skill_and_its_history(viewer: TestClient, shelf: Shelf
     page = shown(viewer)
     cards = said(page.xpath("//dl[@class='cards']")[0])
     assert re.match(r"Champion v0001 since .* manual__2026-09-01", cards)
-    assert "0.6000 95 %: 0.5000 to 0.7000, 40 items of the test split" in cards
+    assert "0.6000 95% CI: 0.5000 to 0.7000, 40 items of the test split" in cards
     assert "2026-10-12, of v0003" in cards
     # The newest first, each with what it changed.
     assert [row.split()[0] for row in rows(page, "versions")] == versions[::-1]
@@ -240,7 +240,7 @@ def test_a_skill_under_several_models_and_harnesses(viewer: TestClient, shelf: S
     assert len(part.xpath(".//table[@class='matrix']/caption")) == 2
     assert part.xpath(".//tbody/tr/th[@scope='rowgroup']")[1].text_content() == "openai-chat:other"
     assert "12 of 12 items: model_error: " in said(part)
-    assert "Nothing is known yet" not in said(part)
+    assert "No data yet" not in said(part)
 
 
 def test_empty_states_say_what_to_do(viewer: TestClient, shelf: Shelf) -> None:
@@ -249,8 +249,8 @@ def test_empty_states_say_what_to_do(viewer: TestClient, shelf: Shelf) -> None:
     assert page.xpath("//a[@target='_top']/@href") == ["../../dags/train_searchqa"]
     shelf.publish("searchqa", TARGET)
     page = shown(viewer)
-    assert "No night was settled yet" in said(section(page, "nights"))
-    assert "Nothing is known yet" in said(section(page, "transfer"))
+    assert "No nights yet" in said(section(page, "nights"))
+    assert "No data yet" in said(section(page, "transfer"))
 
 
 def test_a_version_that_was_tampered_with_is_named(viewer: TestClient, shelf: Shelf) -> None:

@@ -67,17 +67,17 @@ def test_skills_are_one_click_away_in_the_navigation(pages: Page) -> None:
     pages.click((By.CSS_SELECTOR, "a[href$='plugin/skillopt-skills']"))
     into_the_frame(pages, BENCHMARK, OLD, NEW, "demote", "2026-10-06", "alarm at")
     pages.click((By.LINK_TEXT, BENCHMARK))
-    pages.wait_for_text("Who moved the champion, and why", "v0005")
+    pages.wait_for_text("Champion history", "v0005")
     # Airflow's own address follows, so that it can be passed on.
     pages.driver.switch_to.default_content()
     pages.until(lambda: f"{VIEW}/skillopt/skills/{BENCHMARK}?target=" in pages.driver.current_url, "address to pass on")
     pages.driver.refresh()
-    into_the_frame(pages, "Who moved the champion, and why")
+    into_the_frame(pages, "Champion history")
 
 
 def test_what_can_be_done_next_leaves_the_frame(pages: Page) -> None:
     pages.open(f"{VIEW}{SKILL}")
-    into_the_frame(pages, "What to do next")
+    into_the_frame(pages, "Actions")
     pages.click((By.CSS_SELECTOR, "#do-roll summary"))
     assert '"leaving": "v0005-' in pages.shown((By.ID, "do-roll-conf")).text
     pages.click((By.LINK_TEXT, f"Open rollback_{BENCHMARK}"))

@@ -68,7 +68,7 @@ def test_who_may_read_one_dag_sees_nothing_of_the_others(
     page = listed(viewer)
     assert [row.split()[0] for row in rows(page)] == ["searchqa"]
     assert "docvqa" not in page.text_content()
-    assert "1 skill of 1 benchmark" in page.text_content()
+    assert "1 skill in 1 benchmark" in page.text_content()
     assert rows(listed(viewer, q="docvqa")) == []
 
 
@@ -99,13 +99,13 @@ def test_a_list_has_pages_and_reads_only_what_it_shows(
     log_in(monkeypatch, ["train_searchqa"])
     first = shelf.publish("searchqa", "a:0000")
     alias = shelf.published.get_bytes(ArtifactKeys("", "searchqa", "a:0000").champion)
-    for place in range(1, skill_page.LINES + 5):
+    for place in range(1, skill_page.PAGE_ROWS + 5):
         shelf.published.put_bytes(ArtifactKeys("", "searchqa", f"a:{place:04d}").champion, alias)
     read: list[str] = []
     shelf.published.before_read = read.append
     page = listed(viewer)
-    assert len(rows(page)) == skill_page.LINES
-    assert sum(key.endswith("champion.json") for key in read) == skill_page.LINES
+    assert len(rows(page)) == skill_page.PAGE_ROWS
+    assert sum(key.endswith("champion.json") for key in read) == skill_page.PAGE_ROWS
     [following] = page.xpath("//nav[@class='pager']//a[@rel='next']/@href")
     assert following == "skills?q=&page=2"
     assert len(rows(listed(viewer, page=2))) == 5

@@ -1,5 +1,4 @@
-"""The pages of a run's report and of its data quality, and the plots.
+"""The report of a run, the data quality page, and the plots.
 
-Enter by run_page.py.
-What they show is collected in training/report; Airflow serves them through ui/.
+Start with run_page.py. training/report collects the data; ui/ serves the pages in Airflow.
 """

@@ -1,4 +1,4 @@
-"""Pages and drawings in which every text from data is escaped, and hidden characters are shown."""
+"""HTML pages and sparklines that escape all data and show hidden characters."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -14,20 +14,17 @@ from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.report import summary
 
 WIDTH, HEIGHT, MARGIN = 132, 30, 3
-"""In units of the drawing, which a page shows as pixels."""
-ROOM = 1.1
-"""How far above the limit the drawing reaches, as a factor."""
+"""Pixels."""
+HEADROOM = 1.1
+"""Top of the drawing as a multiple of the limit."""
 
 
-def sparkline(values: Sequence[float], limit: float, described: str) -> str:
-    """Return the values as a line from 0 to above a dashed limit; what is below 0 lies on 0.
+def sparkline(values: Sequence[float], limit: float, description: str) -> str:
+    """Return an SVG line of at least one value, with a dashed line at the limit; negative values are drawn at 0.
 
-    Args:
-        values: at least one, in their order.
-        limit: above 0.
-        described: says the same in words.
+    `description` is the text alternative. The limit must be positive.
     """
-    top = max(limit * ROOM, *values)
+    top = max(limit * HEADROOM, *values)
     step = (WIDTH - 2 * MARGIN) / max(1, len(values) - 1)
     points = [(MARGIN + step * place, _height(value, top)) for place, value in enumerate(values)]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
@@ -35,7 +32,7 @@ def sparkline(values: Sequence[float], limit: float, described: str) -> str:
     reached = " reached" if values[-1] >= limit else ""
     return (
         f'<svg class="spark{reached}" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        f'aria-label="{escape(described)}"><line class="limit" x1="0" x2="{WIDTH}" y1="{_height(limit, top):.1f}" '
+        f'aria-label="{escape(description)}"><line class="limit" x1="0" x2="{WIDTH}" y1="{_height(limit, top):.1f}" '
         f'y2="{_height(limit, top):.1f}" /><polyline points="{line}" />'
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" /></svg>'
     )
@@ -47,22 +44,20 @@ def _height(value: float, top: float) -> float:
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLESHEET = TEMPLATES / "pages.css"
-"""The look of the reports, which carry it, and of the pages of the plugin, which link it."""
+"""Embedded in reports, linked by the pages of the plugin."""
 
 
-def html_environment(kept: str = "", folders: Sequence[Path] = ()) -> Environment:
-    """Return an environment whose templates escape everything and show hidden characters, except for `kept`.
-
-    Its filters show numbers as all pages do.
+def html_environment(allowed: str = "", folders: Sequence[Path] = ()) -> Environment:
+    """Return an environment whose templates escape everything and show hidden characters.
 
     Args:
-        kept: control characters that a page writes as they are, such as line breaks.
-        folders: where templates are looked for before the folder of the reports.
+        allowed: control characters to write unchanged, such as line breaks.
+        folders: template folders to search before the folder of the reports.
     """
-    shown = Shown(kept)
+    shown = Shown(allowed)
 
     def visible(value: Any) -> Any:
-        # Exactly str: a template's own macros give Markup, which is escaped already and stays what it is.
+        # Exactly str: macros return Markup, which is already escaped.
         return value.translate(shown) if type(value) is str else value
 
     environment = Environment(
@@ -79,21 +74,26 @@ def html_environment(kept: str = "", folders: Sequence[Path] = ()) -> Environmen
         "signed": summary.signed,
         "usd": summary.usd,
         "duration": summary.duration,
+        "label": label,
     }
     return environment
 
 
+def label(code: str) -> str:
+    """Return a status or verdict as words."""
+    return code.replace("_", " ")
+
+
 ROWS_SHOWN = 500
-"""Failing rows of one expectation that the page shows; the JSON beside it has all."""
+"""Failing rows that the page shows per expectation; the JSON file next to it has all of them."""
 TITLES = {"records": "Records", "rollouts": "Rollouts"}
 
 
 def render(benchmark: str, run: str, reports: Sequence[QualityReport]) -> str:
-    """Return the page; equal reports give equal pages."""
     return _template().render(benchmark=benchmark, run=run, reports=reports, shown=ROWS_SHOWN, titles=TITLES)
 
 
 @cache
 def _template() -> Template:
-    """Return the compiled template; compiling takes longer than filling it in."""
+    """Cached, because compiling a template takes longer than rendering it."""
     return html_environment().get_template("quality.html")

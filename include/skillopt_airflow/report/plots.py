@@ -1,4 +1,4 @@
-"""The plots of a report and of a skill's nights, as SVG for a page to embed; the same view gives the same bytes."""
+"""Plots of a report and of a skill's nights as embeddable SVG; the same view gives the same bytes."""
 
 import math
 import re
@@ -22,7 +22,7 @@ from skillopt_airflow.core.gate.night_verdict import NightPoint
 from skillopt_airflow.core.run.budget import StageCost
 from skillopt_airflow.core.run.history import History, MomentHistory
 
-# Okabe and Ito's palette (2008), which people with colour vision deficiencies tell apart; each also has a marker.
+# Okabe and Ito's palette (2008), safe for color vision deficiencies. Each color also has a marker.
 GREEN, VERMILLION, ORANGE, PURPLE, BLUE, SKY = "#007a5a", "#c04e00", "#b87700", "#a0527f", "#0060a0", "#8cc4ea"
 INK, MUTED, RULE, EDGE, SHADE = "#1d232b", "#5b6672", "#d5dae1", "#9aa4af", "#f4f6f8"
 VARIABLES = {
@@ -39,10 +39,10 @@ VARIABLES = {
     SHADE: "soft",
     "#ffffff": "card",
 }
-"""What the stylesheet calls these colours, of which it has others for a dark page."""
+"""CSS variables of these colors; the stylesheet has other values for dark pages."""
 
 STYLE: Any = {
-    # Text stays text: it can be selected, read aloud and set in the page's font.
+    # Keep text selectable, readable by screen readers, and in the page's font.
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 10,
@@ -56,27 +56,25 @@ STYLE: Any = {
     "legend.frameon": False,
 }
 WITHIN_STEP = {"slow_update": 0.2, "meta_reflect": 0.35}
-"""Distance of a moment behind its epoch's last step, in steps."""
-EPOCHS_WITH_NAME = 12
+"""Steps between an epoch's last step and the moment."""
+MAX_EPOCH_LABELS = 12
 FEW_MOMENTS = 60
-# The style that plots share is a setting of the whole process, and a server draws in several threads.
+# The style of plots is global to the process, and the API server draws in several threads.
 _DRAWING = Lock()
 MAX_STAGE = 30
 WIDTH = 10.4
 LINE = 0.21
 CHARACTER = 0.085
-"""Of the legend and of an axis, in inches like all lengths of a figure. The layout is worked out from them: to measure
-the texts would double the time of a plot, and the page sets them in a font of its own anyway."""
-COLUMNS = 4
-"""Of a legend."""
+"""Sizes in inches from which the layout is computed; measuring the text would double the time of a plot."""
+LEGEND_COLUMNS = 4
 
 
 class Mark(NamedTuple):
-    """The look of a verdict."""
+    """Marker style of a verdict."""
 
     name: str
     marker: str
-    colour: str
+    color: str
     filled: bool
 
 
@@ -87,21 +85,20 @@ MARKS = {
     Action.INDECISIVE: Mark("indecisive", "D", ORANGE, filled=False),
     Action.UNDERPOWERED: Mark("underpowered", "s", PURPLE, filled=False),
 }
-EARLY = Mark("rejected early, at most this", "v", VERMILLION, filled=False)
+EARLY = Mark("rejected early (upper bound)", "v", VERMILLION, filled=False)
 
 
 @contextmanager
 def drawing(name: str) -> Iterator[None]:
-    """Draw in the style of the plots, no two at the same time; equal figures of a name have equal ids in their SVG."""
+    """Apply the style of the plots, one plot at a time; `name` makes the ids in the SVG reproducible."""
     with _DRAWING, rc_context(STYLE | {"svg.hashsalt": name}):
         yield
 
 
 def learning_curve(view: History) -> str:
-    """Plot the scores of current, best and each candidate over the steps, and beside them those on test."""
+    """Plot the scores of current, best, and each candidate per step, and the test scores next to them."""
     with drawing("learning-curve"):
         figure = Figure(figsize=(WIDTH, 4.6))
-        # An epoch needs the width of its number.
         columns = [1.0, 0.05 + 0.04 * len(view.test)] if view.test else [1.0]
         axes = figure.subplots(1, len(columns), sharey=True, width_ratios=columns, squeeze=False)[0]
         _lines(axes[0], view)
@@ -117,47 +114,47 @@ def learning_curve(view: History) -> str:
             one.title.set(fontsize=10, color=MUTED)
             one.grid(axis="y", color=RULE, linewidth=0.6)
             one.set_axisbelow(True)
-        _with_legend(figure, axes[:1], left=0.7, above=0.3)
-        return as_svg(figure, "learning-curve", "Learning curve", _described(view))
+        _add_legend(figure, axes[:1], left=0.7, above=0.3)
+        return as_svg(figure, "learning-curve", "Learning curve", _description(view))
 
 
 def costs(rows: Sequence[StageCost]) -> str:
-    """Plot tokens and seconds of the model calls by stage; rows must not be empty."""
+    """Plot tokens and seconds of model calls per stage, for at least one row."""
     with drawing("costs"):
         figure = Figure(figsize=(WIDTH, 1.3 + 0.3 * len(rows)))
         tokens, seconds = figure.subplots(1, 2, sharey=True)
         places = range(len(rows))
         prompt, completion = [row.prompt_tokens for row in rows], [row.completion_tokens for row in rows]
-        tokens.barh(places, prompt, color=SKY, height=0.65, label="tokens read")
-        tokens.barh(places, completion, left=prompt, color=BLUE, height=0.65, label="tokens written")
+        tokens.barh(places, prompt, color=SKY, height=0.65, label="input tokens")
+        tokens.barh(places, completion, left=prompt, color=BLUE, height=0.65, label="output tokens")
         seconds.barh(places, [row.seconds for row in rows], color=EDGE, height=0.65, label="seconds of calls")
         names = [f"{row.stage[:MAX_STAGE]} ({row.role})" for row in rows]
         tokens.set_yticks(places, names)
         tokens.invert_yaxis()
         tokens.set_xlabel("tokens")
-        seconds.set_xlabel("seconds, summed over the calls")
+        seconds.set_xlabel("seconds, sum of all calls")
         for one in (tokens, seconds):
             one.xaxis.set_major_formatter(EngFormatter(sep=""))
             one.xaxis.set_major_locator(MaxNLocator(5))
             one.grid(axis="x", color=RULE, linewidth=0.6)
             one.set_axisbelow(True)
             one.tick_params(axis="y", length=0)
-        _with_legend(figure, (tokens, seconds), left=0.1 + CHARACTER * max(map(len, names)), above=0.05)
+        _add_legend(figure, (tokens, seconds), left=0.1 + CHARACTER * max(map(len, names)), above=0.05)
         text = "; ".join(
             f"{row.stage} ({row.role}): {row.prompt_tokens + row.completion_tokens:,d} tokens, {row.seconds:,.0f} s"
             for row in rows
         )
-        return as_svg(figure, "costs", "Tokens and seconds by stage", text)
+        return as_svg(figure, "costs", "Tokens and seconds per stage", text)
 
 
-def _with_legend(figure: Figure, explained: Sequence[Axes], left: float, above: float) -> None:
-    """Add the legend of some axes at the top, and give all axes what is left below it.
+def _add_legend(figure: Figure, sources: Sequence[Axes], left: float, above: float) -> None:
+    """Add the legend of `sources` at the top, and fit all axes below it.
 
-    In inches, `left` is the width of the leftmost axis' labels, `above` the height of what stands right above the axes.
+    `left` and `above` are inches reserved for labels to the left of the axes and right above them.
     """
-    shown = [entry for axes in explained for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
-    rows, height = -(-len(shown) // COLUMNS), figure.get_figheight()
-    figure.legend(*zip(*shown, strict=True), loc="upper left", ncols=COLUMNS, fontsize=9, borderaxespad=0.2)
+    shown = [entry for axes in sources for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
+    rows, height = -(-len(shown) // LEGEND_COLUMNS), figure.get_figheight()
+    figure.legend(*zip(*shown, strict=True), loc="upper left", ncols=LEGEND_COLUMNS, fontsize=9, borderaxespad=0.2)
     figure.subplots_adjust(
         left=left / WIDTH,
         right=1 - 0.15 / WIDTH,
@@ -205,7 +202,7 @@ def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[Spl
         means,
         yerr=(below, above),
         fmt="none",
-        ecolor=mark.colour,
+        ecolor=mark.color,
         elinewidth=1.0,
         capsize=size / 4,
         alpha=0.45 if len(places) <= FEW_MOMENTS else 0.2,
@@ -221,13 +218,13 @@ def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[Spl
 
 def _look(mark: Mark, size: float) -> dict[str, Any]:
     return {
-        # What was accepted is not to be hidden by what was not.
-        "zorder": 4 if mark.colour == GREEN else 3,
+        # Draw accepted candidates on top.
+        "zorder": 4 if mark.color == GREEN else 3,
         "marker": mark.marker,
         "markersize": size * 1.6 if mark.marker == "*" else size,
-        "color": mark.colour,
-        "markerfacecolor": mark.colour if mark.filled else "white",
-        "markeredgecolor": "white" if mark.filled else mark.colour,
+        "color": mark.color,
+        "markerfacecolor": mark.color if mark.filled else "white",
+        "markeredgecolor": "white" if mark.filled else mark.color,
         "markeredgewidth": 0.7 if mark.filled else 1.4,
     }
 
@@ -238,7 +235,7 @@ def _epochs(axes: Axes, moments: Sequence[MomentHistory]) -> None:
         first = last.get(epoch - 1, 0)
         if epoch - 1 in last:
             axes.axvline(first + 0.5, color=RULE, linewidth=1.0, zorder=0)
-        if len(last) <= EPOCHS_WITH_NAME:
+        if len(last) <= MAX_EPOCH_LABELS:
             place = (first + 0.5 + step + 0.5) / 2
             axes.text(
                 place, 1.015, f"epoch {epoch}", transform=axes.get_xaxis_transform(), ha="center", va="bottom",
@@ -256,7 +253,7 @@ def _test(axes: Axes, view: History) -> None:
     axes.tick_params(axis="y", length=0, labelleft=False)
 
 
-def _described(view: History) -> str:
+def _description(view: History) -> str:
     accepted, candidates, ungated = view.candidates
     how = f"taken, {ungated} of them without the gate" if ungated else "accepted"
     made = f"Of {candidates} candidates, {accepted} were {how}." if candidates else "No candidate was made."
@@ -269,16 +266,16 @@ def _described(view: History) -> str:
 
 
 def as_svg(figure: Figure, name: str, title: str, description: str) -> str:
-    """Return the figure as an SVG element with a name, a description, and ids that are unique on a page."""
+    """Return the figure as an SVG element with a title, a description, and ids prefixed with `name`."""
     file = StringIO()
-    nothing: Iterable[str] = ("Date", "Creator", "Format", "Type")
-    figure.savefig(file, format="svg", metadata=dict.fromkeys(nothing), transparent=True)
+    omitted: Iterable[str] = ("Date", "Creator", "Format", "Type")
+    figure.savefig(file, format="svg", metadata=dict.fromkeys(omitted), transparent=True)
     text = file.getvalue()
     head, body = text[text.index("<svg") :].split(">", 1)
     box = re.search(r'viewBox="[\d. ]+"', head)
     body = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{name}-", body)
     body = re.sub(r"\s*<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    body = re.sub(r"#[0-9a-f]{6}\b(?=[;\"])", lambda found: _in_page(found[0]), body)
+    body = re.sub(r"#[0-9a-f]{6}\b(?=[;\"])", lambda match: _css_color(match[0]), body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0] if box else ""} '
         f'role="img" aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(title)}</title>'
@@ -286,37 +283,37 @@ def as_svg(figure: Figure, name: str, title: str, description: str) -> str:
     )
 
 
-def _in_page(colour: str) -> str:
-    name = VARIABLES.get(colour)
-    return colour if name is None else f"var(--{name})"
+def _css_color(color: str) -> str:
+    name = VARIABLES.get(color)
+    return color if name is None else f"var(--{name})"
 
 
-class Role(NamedTuple):
-    """The look of a skill that nights measure."""
+class ContenderStyle(NamedTuple):
+    """Line style of a skill that nights measure."""
 
     name: str
     label: str
-    colour: str
+    color: str
     marker: str
-    place: float
-    """Days by which its points stand aside, so that intervals do not cover each other."""
+    offset: float
+    """Horizontal offset in days, so that intervals don't overlap."""
 
 
-ROLES = (
-    Role("seed", "seed", MUTED, "P", 0.18),
-    Role("previous", "champion before", ORANGE, "s", -0.18),
-    Role("champion", "champion", BLUE, "o", 0.0),
+CONTENDERS = (
+    ContenderStyle("seed", "seed", MUTED, "P", 0.18),
+    ContenderStyle("previous", "previous champion", ORANGE, "s", -0.18),
+    ContenderStyle("champion", "champion", BLUE, "o", 0.0),
 )
 EVIDENCE = (
-    ("decline_to_previous", "worse than the champion before", VERMILLION, "v"),
+    ("decline_to_previous", "worse than the previous champion", VERMILLION, "v"),
     ("decline_to_seed", "worse than the seed", PURPLE, "X"),
     ("decline_to_promise", "below its published score", ORANGE, "D"),
 )
-"""Field of a judgement, what it is evidence for, and its look."""
+"""Field of a night's judgement, label, color, and marker."""
 
 
 class AliasEvent(NamedTuple):
-    """A move of the alias, to be marked."""
+    """A move of the alias, marked in the chart."""
 
     moment: datetime
     kind: str
@@ -324,9 +321,9 @@ class AliasEvent(NamedTuple):
 
 
 def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
-    """Plot the nights, at least one, with the events from a day before the first to a day after the last of them.
+    """Plot at least one night, and the alias moves between the day before the first and the day after the last.
 
-    Scores of different metrics are no series: nights under another one than the last night's are left out.
+    Leaves out nights whose metric differs from the last night's.
     """
     last = max(points, key=lambda point: point.date)
     ordered = sorted((point for point in points if point.metric == last.metric), key=lambda point: point.date)
@@ -336,7 +333,7 @@ def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> 
         scores, evidence = figure.subplots(2, 1, sharex=True, height_ratios=[1.5, 1.0])
         _scores(scores, ordered)
         _evidence(evidence, ordered)
-        # A night's own move comes on the day after its date, when its items are complete.
+        # A night moves the alias on the day after its date, when its items are complete.
         day_before, day_after = _day(ordered[0]) - timedelta(days=1), _day(ordered[-1]) + timedelta(days=1)
         for one in (one for one in events if day_before <= one.moment.date() <= day_after):
             scores.axvline(one.moment, color=VERMILLION if one.kind == "demoted" else INK, linewidth=1)
@@ -347,37 +344,37 @@ def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> 
         evidence.xaxis.set_major_locator(locator)
         evidence.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         if left_out:
-            evidence.set_xlabel(f"left out, under another metric: {left_out}")
+            evidence.set_xlabel(f"left out, with another metric: {left_out}")
         for one in (scores, evidence):
             one.grid(axis="y", color=RULE, linewidth=0.6)
             one.set_axisbelow(True)
             one.legend(loc="upper left", bbox_to_anchor=(0, 1.17 if one is scores else 1.22), ncols=4, fontsize=9)
-        return as_svg(figure, "nights", "Nights of the skill", _described_nights(ordered, events))
+        return as_svg(figure, "nights", "Nights of the skill", _nights_description(ordered, events))
 
 
 def _scores(axes: Axes, points: Sequence[NightPoint]) -> None:
-    for role in ROLES:
-        there = [point for point in points if role.name in point.scores]
-        if not there:
+    for role in CONTENDERS:
+        nights = [point for point in points if role.name in point.scores]
+        if not nights:
             continue
-        days = [_number(point) + role.place for point in there]
-        means = [point.scores[role.name] for point in there]
-        ends = [point.intervals.get(role.name, (mean, mean)) for point, mean in zip(there, means, strict=True)]
+        days = [_number(point) + role.offset for point in nights]
+        means = [point.scores[role.name] for point in nights]
+        ends = [point.intervals.get(role.name, (mean, mean)) for point, mean in zip(nights, means, strict=True)]
         below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ends, strict=True)]
         above = [max(0.0, high - mean) for mean, (_, high) in zip(means, ends, strict=True)]
         axes.errorbar(
-            days, means, yerr=(below, above), fmt="none", ecolor=role.colour, elinewidth=1, capsize=2, alpha=0.4
+            days, means, yerr=(below, above), fmt="none", ecolor=role.color, elinewidth=1, capsize=2, alpha=0.4
         )
-        axes.plot(days, means, color=role.colour, linewidth=1.2, marker=role.marker, markersize=5, label=role.label)
-    axes.set(ylabel=f"{points[-1].metric} score, 95 % intervals", ylim=(-0.02, 1.02))
+        axes.plot(days, means, color=role.color, linewidth=1.2, marker=role.marker, markersize=5, label=role.label)
+    axes.set(ylabel=f"{points[-1].metric} score, 95% CI", ylim=(-0.02, 1.02))
 
 
 def _evidence(axes: Axes, points: Sequence[NightPoint]) -> None:
-    for field, label, colour, marker in EVIDENCE:
+    for field, label, color, marker in EVIDENCE:
         known = [(point, getattr(point.judgement, field)) for point in points]
-        there = [(_number(point), value) for point, value in known if value is not None]
-        if there:
-            axes.plot(*zip(*there, strict=True), color=colour, linewidth=1.2, marker=marker, markersize=4, label=label)
+        series = [(_number(point), value) for point, value in known if value is not None]
+        if series:
+            axes.plot(*zip(*series, strict=True), color=color, linewidth=1.2, marker=marker, markersize=4, label=label)
     last = points[-1].judgement
     axes.axhline(last.alarm, color=INK, linewidth=1, linestyle="--")
     axes.annotate("alarm", (1, last.alarm), xycoords=("axes fraction", "data"), ha="right",
@@ -399,7 +396,7 @@ def _number(point: NightPoint) -> float:
     return float((_day(point) - date(1970, 1, 1)).days)
 
 
-def _described_nights(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
+def _nights_description(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
     last = points[-1]
     scores = ", ".join(f"{role} {score:.4f}" for role, score in last.scores.items())
     moves = "; ".join(f"{one.moment:%Y-%m-%d} {_label(one)}" for one in events)

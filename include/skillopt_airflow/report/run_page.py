@@ -1,4 +1,4 @@
-"""A run's report as a page."""
+"""The report of a run as an HTML page."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -10,7 +10,7 @@ from skillopt_airflow.core.gate.decision import Action, GateDecision
 from skillopt_airflow.core.values.skill import SkillDocument, length_warning
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.html_pages import html_environment
-from skillopt_airflow.report.view import ReportView, diff_lines, origin_detail, slug_of, spoken_moment
+from skillopt_airflow.report.view import ReportView, diff_lines, origin_detail, readable_moment, slug_of
 
 SYMBOLS = {
     Action.ACCEPT_NEW_BEST: "★",
@@ -22,11 +22,11 @@ SYMBOLS = {
 EARLY = "▽"
 NO_CANDIDATE = "–"
 LEAD = '<p class="lead">'
-"""Begins the outcome on the page."""
+"""Start of the outcome paragraph."""
 
 
 class VerdictSign(NamedTuple):
-    """The gate's verdict as the page names it; the symbols are those of the learning curve, as far as it is there."""
+    """Symbol, name, and CSS class of a gate verdict."""
 
     symbol: str
     name: str
@@ -34,16 +34,14 @@ class VerdictSign(NamedTuple):
 
 
 class SkillLine(NamedTuple):
-    """A line of the skill and where it comes from."""
-
     number: int
     text: str
     origin: str
     href: str
-    """Link to that edit on the page; empty for a line of the seed, or of an import."""
+    """Link to the edit on the page; empty for lines of the seed and of other runs."""
     detail: str
     opens: bool
-    """True if the line before has another origin."""
+    """True if the previous line has another origin."""
 
 
 def render(view: ReportView) -> str:
@@ -51,7 +49,7 @@ def render(view: ReportView) -> str:
 
 
 def page_values(view: ReportView, estimate: object = None) -> dict[str, Any]:
-    """Return everything that the template takes, except the layout that it extends."""
+    """Return all values of the template except `layout`."""
     return {
         "view": view,
         "estimate": estimate,
@@ -73,20 +71,19 @@ def page_values(view: ReportView, estimate: object = None) -> dict[str, Any]:
 
 
 def with_outcome(page: str, view: ReportView) -> str:
-    """Return a page of before that has the view's outcome, and otherwise stays what it is."""
+    """Return a stored page with its outcome paragraph replaced by the view's."""
     before, lead, rest = page.partition(LEAD)
-    told = _template().environment.from_string("{{ outcome }}").render(outcome=summary.outcome(view))
-    return f"{before}{lead}{told}</p>{rest.partition('</p>')[2]}" if lead else page
+    text = _template().environment.from_string("{{ outcome }}").render(outcome=summary.outcome(view))
+    return f"{before}{lead}{text}</p>{rest.partition('</p>')[2]}" if lead else page
 
 
 @cache
 def _template() -> Template:
-    """Return the compiled template; compiling takes longer than filling it in."""
-    return html_environment(kept="\t\n").get_template("report.html")
+    """Cached, because compiling a template takes longer than rendering it."""
+    return html_environment(allowed="\t\n").get_template("report.html")
 
 
 def verdict(decision: GateDecision) -> VerdictSign:
-    """Return the page's name and symbol for the gate's verdict."""
     action = decision.action
     if decision.memory_only:
         return VerdictSign(NO_CANDIDATE, "memory only", "")
@@ -96,7 +93,6 @@ def verdict(decision: GateDecision) -> VerdictSign:
 
 
 def skill_lines(view: ReportView) -> Iterator[SkillLine]:
-    """Return the skill's lines; there is none after the final newline."""
     moments = {moment.name: moment for moment in view.moments}
     texts = view.skill.removesuffix("\n").split("\n")
     before: tuple[str, str, int | None] | None = None
@@ -109,7 +105,7 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
         if line.edit is None:
             origin = "seed"
         elif line.run:
-            origin, href = f"{spoken_moment(line.moment)} of run {line.run}", ""
+            origin, href = f"{readable_moment(line.moment)} of run {line.run}", ""
         detail = origin_detail(line.op, line.minibatches)
         opens = before != (line.run, line.moment, line.edit)
         before = (line.run, line.moment, line.edit)

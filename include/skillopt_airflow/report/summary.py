@@ -1,4 +1,4 @@
-"""The outcome of a run, in sentences and sums, and a matrix of skills as Markdown."""
+"""Summary sentences and totals of a run, and a matrix of skills as Markdown."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -15,15 +15,13 @@ MINUTES = 60
 
 
 class Total(NamedTuple):
-    """All stages together."""
-
     calls: int
     attempts: int
     prompt_tokens: int
     completion_tokens: int
     seconds: float
     usd: float | None
-    """None if the price of any of them is not known."""
+    """None if the price of any stage is unknown."""
 
     @property
     def tokens(self) -> int:
@@ -31,12 +29,11 @@ class Total(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """Share of the tries that brought no answer and were made again."""
+        """Share of the attempts that failed and were retried."""
         return 1 - self.calls / self.attempts
 
 
 def total(costs: Iterable[StageCost]) -> Total:
-    """Return the sums of the table of costs."""
     rows = list(costs)
     prices = [row.usd for row in rows if row.usd is not None]
     return Total(
@@ -50,17 +47,14 @@ def total(costs: Iterable[StageCost]) -> Total:
 
 
 class Limit(NamedTuple):
-    """A limit of the budget, and how much of it is spent."""
-
     name: str
     spent: str
     limit: str
     share: float
-    """At most 1; 0 of a price that isn't known."""
+    """At most 1; 0 if the price is unknown."""
 
 
 def limits(view: ReportView) -> list[Limit]:
-    """Return the limits that the budget has."""
     used, budget = total(view.costs), view.budget
     rows: tuple[tuple[str, float | None, float | None, Callable[[Any], str]], ...] = (
         ("Calls", used.calls, budget.max_calls, "{:,d}".format),
@@ -80,40 +74,39 @@ def total_seconds(parts: Iterable[StepSeconds]) -> StepSeconds:
 
 
 def independence(view: ReportView) -> str:
-    """Say what tests and intervals take for one observation."""
+    """Explain which items count as one observation in tests and intervals."""
     named = {"selection": view.val_groups, "test": view.test_groups}
     counts = [f"{count:,} on the {split} split" for split, count in named.items() if count is not None]
     if counts:
         return (
-            f"Tests and intervals take the items of a group for one observation; groups: {', '.join(counts)}. Where "
-            "they amount to fewer than three equally large ones, there is no interval, and 0 to 1 is shown."
+            f"In tests and intervals, the items of a group count as one observation; groups: {', '.join(counts)}. "
+            "If they amount to fewer than three groups of equal size, there is no interval, and the page shows 0 to 1."
         )
     return (
-        "The items are taken as independent of each other. If several share a document, a problem or a repository, "
-        "name it (task.group, or Item.group of an adapter): otherwise intervals are too narrow, and gates say yes too "
-        "often."
+        "Tests and intervals treat items as independent. If several items share a document, a problem, or a "
+        "repository, set task.group (or Item.group in an adapter). Otherwise intervals are too narrow and gates accept "
+        "too often."
     )
 
 
 def outcome(view: ReportView) -> str:
-    """Summarize the run in a paragraph."""
     return " ".join(
-        part for part in (_began(view), _best(view), _tested(view), _stated(view), _gated(view), _ended(view)) if part
+        part for part in (_start(view), _best(view), _test(view), _baseline(view), _gate(view), _end(view)) if part
     )
 
 
 def cuts(view: ReportView) -> str:
-    """Return the warning that stages had too many cut or empty answers; empty if none had."""
+    """Return a warning if stages had too many truncated or empty answers, else an empty string."""
     stages = [stage for stage in view.outcomes if stage.cuts]
     if not stages:
         return ""
     scored, truncated, empty = (sum(getattr(one, name) for one in stages) for name in ("scored", "truncated", "empty"))
-    together = RolloutTally(planned=scored, scored=scored, truncated=truncated, empty=empty, failures={}, reason=None)
-    return f"In {', '.join(stage.stage for stage in stages)}: {together.cuts}."
+    tally = RolloutTally(planned=scored, scored=scored, truncated=truncated, empty=empty, failures={}, reason=None)
+    return f"In {', '.join(stage.stage for stage in stages)}: {tally.cuts}."
 
 
 def points_gained(view: ReportView) -> float:
-    """Return the points (hundredths) by which the best skill beats the seed on the test split; 0 where it does not."""
+    """Return the percentage points by which the best skill beats the seed on the test split, at least 0."""
     best, seed = view.test.get("best"), view.test.get("seed")
     if best is None or seed is None or min(best.coverage, seed.coverage) < 1.0:
         return 0.0
@@ -121,24 +114,21 @@ def points_gained(view: ReportView) -> float:
 
 
 def score(value: float | None) -> str:
-    """Show a score with four digits, as everywhere on the page; a dash where nothing was measured."""
     return "–" if value is None else f"{value:.4f}"
 
 
 def signed(value: float) -> str:
-    """Show a difference of scores, with a minus of a figure's width."""
+    """Format a difference of scores, with a typographic minus."""
     return f"{value:+.4f}".replace("-", "−")
 
 
 def usd(value: float | None) -> str:
-    """Show a price; small ones need more digits than cents."""
     if value is None:
         return "not known"
     return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
 
 
 def duration(seconds: float) -> str:
-    """Show a duration in two units at most."""
     if seconds < SECONDS:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), SECONDS)
@@ -147,59 +137,56 @@ def duration(seconds: float) -> str:
     return f"{minutes // MINUTES} h {minutes % MINUTES:02d} min"
 
 
-def _began(view: ReportView) -> str:
+def _start(view: ReportView) -> str:
     if view.init_skill == "seed":
         return ""
-    return f"The run began with {view.init_skill}, which takes the place of the seed skill on this page."
+    return f"The run started from {view.init_skill}, which replaces the seed skill on this page."
 
 
 def _best(view: ReportView) -> str:
     if view.best.version == 0:
-        seed = score(view.seed.score)
-        return (
-            f"No candidate took the seed skill's place as the best one; the seed scores {seed} on the selection split."
-        )
+        return f"No candidate beat the seed on the selection split, where the seed scores {score(view.seed.score)}."
     skill = SkillDocument(view.skill)
     return (
-        f"The best skill, version {view.best.version}, scores {score(view.best.score)} on the selection split, where "
-        f"the seed scores {score(view.seed.score)}. It has about {tokens_of(skill):,} tokens; "
-        f"its score for each 1,000 of them is {density(view.best.score, skill):.3f}."
+        f"The best skill, version {view.best.version}, scores {score(view.best.score)} on the selection split; the "
+        f"seed scores {score(view.seed.score)}. It has about {tokens_of(skill):,} tokens, and its score per 1,000 "
+        f"tokens is {density(view.best.score, skill):.3f}."
     )
 
 
-def _tested(view: ReportView) -> str:
+def _test(view: ReportView) -> str:
     best, seed = view.test.get("best"), view.test.get("seed")
     if best is None or seed is None or view.best.version == 0:
         return ""
     if min(best.coverage, seed.coverage) < 1.0:
         return (
-            f"On the test split only {share(best.coverage)} of the items have a score under it and "
-            f"{share(seed.coverage)} under the seed, so the two are not compared."
+            f"On the test split, only {share(best.coverage)} of the items have a score with it and "
+            f"{share(seed.coverage)} with the seed, so the two aren't compared."
         )
     return (
-        f"On the test split, which had no say in the choice, it scores {score(best.score)} against {score(seed.score)} "
-        f"({signed(best.score - seed.score)}).{_looked(view)}"
+        f"On the held-out test split, it scores {score(best.score)} against {score(seed.score)} "
+        f"({signed(best.score - seed.score)}).{_looks(view)}"
     )
 
 
-def _stated(view: ReportView) -> str:
+def _baseline(view: ReportView) -> str:
     stated = view.stated
     if stated is None:
         return ""
     return (
-        f"{stated.source}, states {100 * stated.seed:.1f} to {100 * stated.best:.1f} % for {stated.target}: figures of "
-        "its authors, on their test split, of which nothing was measured here."
+        f"For {stated.target}, {stated.source} reports {100 * stated.seed:.1f}% to {100 * stated.best:.1f}%. These "
+        "are its authors' results on their test split, not measurements of this run."
     )
 
 
-def _looked(view: ReportView) -> str:
+def _looks(view: ReportView) -> str:
     if not view.test_looks:
         return ""
     times = "once" if view.test_looks == 1 else f"{view.test_looks:,} times"
-    return f" To publish, skills were compared on these items {times} so far."
+    return f" Publishing has compared skills on these items {times} so far."
 
 
-def _gated(view: ReportView) -> str:
+def _gate(view: ReportView) -> str:
     accepted, candidates, ungated = view.candidates
     if not candidates:
         return "No candidate was made."
@@ -208,27 +195,27 @@ def _gated(view: ReportView) -> str:
     return f"The gate accepted {accepted} of {candidates} candidates."
 
 
-def _ended(view: ReportView) -> str:
+def _end(view: ReportView) -> str:
     if view.task:
         return ""
     if view.published:
-        found = view.published
-        return f"The run published {found.version}, by look {found.look} at these items of the {found.split} split."
+        version, look, split = view.published.version, view.published.look, view.published.split
+        return f"The run published {version}, by look {look} at these items of the {split} split."
     return f"The run published nothing: {view.withheld}." if view.withheld else "The run published nothing."
 
 
-STANDIN = "The stand-in is a deterministic program and no language model: its scores say nothing about a skill."
+STANDIN = "The stand-in is a deterministic program, not a language model: its scores don't measure a skill."
 
 
 def as_markdown(matrix: SkillMatrix) -> str:
-    """Return the matrix as a table with a row per skill and cell, then verdicts, types of task and missing scores."""
+    """Return a table with one row per skill and cell, then verdicts, types of task, and missing scores."""
     first = named(matrix.skills[0])
     lines = [
         f"# {matrix.benchmark}: {len(matrix.skills)} skills in {len(matrix.cells)} cells",
         "",
-        f"Mean {matrix.metric} score with a 95% interval. The difference is to {_code(first)} on the items that both "
-        "have a score for, with a 95% interval, and won:lost. Tokens are those that a rollout reads and writes. "
-        "Dollars are those of the scored rollouts at the target's price, without a judge.",
+        f"Mean {matrix.metric} score with a 95% CI. Differences are to {_code(first)} on the items that both have a "
+        "score for, with a 95% CI and won:lost. Tokens are the mean per rollout, input and output. Dollars are the "
+        "price of the scored rollouts at the target's rates, without a judge.",
         *(["", f"**{STANDIN}**"] if matrix.standin else []),
         "",
         "| split | target | harness | skill | score | items | coverage | difference | tokens | $ |",
@@ -273,9 +260,9 @@ def _line(row: MatrixRow) -> str:
 
 def _verdicts(matrix: SkillMatrix) -> Iterator[str]:
     for row in matrix.rows():
-        if (found := row.result.verdict) is not None:
-            answer = "yes" if found.action.accepted else f"no ({found.action})"
-            yield f"- {_place(row)}: **{answer}**, {found.reason}"
+        if (verdict := row.result.verdict) is not None:
+            answer = "yes" if verdict.action.accepted else f"no ({verdict.action})"
+            yield f"- {_place(row)}: **{answer}**, {verdict.reason}"
 
 
 def _types(matrix: SkillMatrix) -> Iterator[str]:
@@ -296,5 +283,5 @@ def _place(row: MatrixRow) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a user's text as code that can end neither itself nor its table cell."""
+    """Return a user's string as Markdown code that is safe in a table cell."""
     return f"`{text.replace('`', chr(39)).replace('|', '¦')}`"

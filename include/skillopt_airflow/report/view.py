@@ -1,4 +1,4 @@
-"""The report's data: the run's history, and the documents, rollouts and trajectories that the page also shows."""
+"""The data of a report: the run's history, its best skill, graded answers, and example rollouts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
@@ -16,34 +16,31 @@ from skillopt_airflow.core.values.types import Grade, Rollout, Status, Trajector
 from skillopt_airflow.tasks.grading import GradingRequest
 
 MAX_PER_KIND = 2
-"""Failures and successes that are shown, and of the answers that a judge scored."""
+"""Failures, and successes, shown as examples; the same for graded answers."""
 MAX_QUESTION_CHARS = 500
-"""Characters of a question that a judge was asked about."""
 MAX_CHARS = 3000
-"""Characters of a message; of a longer one its beginning and its end."""
+"""Longest message shown in full; a longer one is cut in the middle."""
 
 
 class Part(Value):
-    """A piece of a message: a text or a picture."""
+    """A text or a picture."""
 
     text: str = ""
     thumbnail: bytes = b""
 
     @property
     def data_url(self) -> str:
-        """Return the picture as an address that holds it; empty for a text."""
+        """Empty for a text."""
         return Picture(self.thumbnail).data_url if self.thumbnail else ""
 
 
 class Turn(Value):
-    """A message."""
-
     role: str
     parts: tuple[Part, ...]
 
 
 class JudgedAnswer(Value):
-    """An answer that a model judged."""
+    """An answer that the judge model graded."""
 
     item_id: str
     question: str
@@ -53,7 +50,7 @@ class JudgedAnswer(Value):
 
 
 class Judging(Value):
-    """The judging of a split's answers under the best skill: who scored how many of them."""
+    """Number of answers scored by rules and by the judge model, on one split with the best skill."""
 
     split: str
     use: JudgeUse
@@ -61,31 +58,29 @@ class Judging(Value):
     by_rules: int
     by_judge: int
     errors: int
-    """Answers that the judge was asked about in vain; they have no score."""
+    """Answers without a score because the judge failed."""
     sample: tuple[JudgedAnswer, ...]
 
 
 class Example(Value):
-    """A rollout that has a score."""
-
     item_id: str
     hard: float
     soft: float
     feedback: str
     answer: str
     turns: tuple[Turn, ...]
-    """All but the system's message, which holds the skill."""
+    """All messages except the system message, which holds the skill."""
 
 
-def chosen(scores: Mapping[str, ItemScore]) -> list[str]:
-    """Return the ids of the items that are shown: the first ones that failed, and the first that did not."""
+def example_ids(scores: Mapping[str, ItemScore]) -> list[str]:
+    """Return the ids of the first failures and the first successes."""
     failures = [item for item, score in scores.items() if score.hard < 1]
     successes = [item for item, score in scores.items() if score.hard == 1]
     return [*failures[:MAX_PER_KIND], *successes[:MAX_PER_KIND]]
 
 
 def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
-    """Return the rollout with small pictures in place of its own; None if it has no score, or no texts any more."""
+    """Return the rollout with thumbnails; None if it has no score, or if its messages were removed."""
     one, score = rollout.trajectory, rollout.score
     if score is None or not one.messages:
         return None
@@ -107,7 +102,7 @@ def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
 def judging_of(
     rollouts: Sequence[Rollout], split: str, use: JudgeUse, judge: str, request: Callable[[Trajectory], GradingRequest]
 ) -> Judging:
-    """Count by whom the rollouts were scored, and show a few that the judge scored, of each grade as many."""
+    """Count the rollouts scored by rules and by the judge, with examples of correct and other grades."""
     graded = [(one, one.score.grade) for one in rollouts if one.score is not None and one.score.grade is not None]
     right = [pair for pair in graded if pair[1].grade == "correct"]
     others = [pair for pair in graded if pair[1].grade != "correct"]
@@ -125,12 +120,12 @@ def judging_of(
     )
 
 
-def _judged(item_id: str, asked: GradingRequest, grade: Grade) -> JudgedAnswer:
+def _judged(item_id: str, request: GradingRequest, grade: Grade) -> JudgedAnswer:
     return JudgedAnswer(
         item_id=item_id,
-        question=shortened(asked.question, MAX_QUESTION_CHARS),
-        references=asked.references,
-        answer=shortened(asked.answer, MAX_CHARS),
+        question=shortened(request.question, MAX_QUESTION_CHARS),
+        references=request.references,
+        answer=shortened(request.answer, MAX_CHARS),
         grade=grade,
     )
 
@@ -139,32 +134,33 @@ def _part(piece: str | Picture) -> Part:
     return Part(thumbnail=piece.content) if isinstance(piece, Picture) else Part(text=shortened(piece, MAX_CHARS))
 
 
-MINIBATCHES_WITH_NAME = 4
+MAX_NAMED_MINIBATCHES = 4
 
 
 class ReportView(History):
-    """A run as far as it has come, with its best skill and examples of its rollouts."""
+    """A run so far, with its best skill and example rollouts."""
 
     skill: str
     """Text of the best skill."""
     lines: tuple[LineOrigin, ...]
-    """The origin of each of `skill.split("\\n")`."""
+    """One per line of `skill.split("\\n")`."""
     task: str = ""
-    """The task that runs now; empty when the run has ended."""
+    """The running task; empty when the run has ended."""
     judging: Judging | None = None
-    """Who scored the answers; None where only the rules did, or the run goes on."""
+    """None if only rules score answers, or while the run goes on."""
     examples: tuple[Example, ...] = ()
-    """Items of the selection split under the best skill, of a run that has ended."""
+    """Items of the selection split with the best skill; empty while the run goes on."""
 
     @model_validator(mode="after")
-    def _an_origin_for_each_line(self) -> Self:
-        if len(self.lines) != self.skill.count("\n") + 1:
-            raise ValueError(f"the skill has {self.skill.count(chr(10)) + 1} lines, and {len(self.lines)} origins")
+    def _check_lines(self) -> Self:
+        lines = self.skill.count("\n") + 1
+        if len(self.lines) != lines:
+            raise ValueError(f"lines: the skill has {lines} lines and {len(self.lines)} origins")
         return self
 
     @property
     def standin(self) -> bool:
-        """True if the offline stand-in, which is no language model, was the target or the optimizer."""
+        """True if the target or the optimizer is the offline stand-in."""
         return any("stand-in" in name for name in (self.target, self.optimizer))
 
     @property
@@ -174,7 +170,7 @@ class ReportView(History):
 
     @property
     def task_types(self) -> tuple[str, ...]:
-        """The types of task that any of these has a score for, in alphabetical order."""
+        """Sorted types of task that have a score."""
         return tuple(sorted({one.task_type for _, _, score in self.measured for one in score.by_type}))
 
     @property
@@ -190,8 +186,8 @@ def slug_of(moment: str) -> str:
     return moment.replace("/", "-")
 
 
-def spoken_moment(moment: str) -> str:
-    """Return the name that people use for a moment, such as `steps/step_0007` or `slow_update/epoch_02`."""
+def readable_moment(moment: str) -> str:
+    """Return a readable name: `steps/step_0007` becomes "step 7"."""
     kind, _, name = moment.partition("/")
     number = name.rpartition("_")[2].lstrip("0")
     if kind == "steps":
@@ -200,8 +196,8 @@ def spoken_moment(moment: str) -> str:
 
 
 def origin_detail(op: str, minibatches: Sequence[str]) -> str:
-    """Return what a line's edit did, and the minibatches that asked for it, or their number where they are many."""
-    named = len(minibatches) <= MINIBATCHES_WITH_NAME
+    """Return the operation of a line's edit and the names, or the number, of its minibatches."""
+    named = len(minibatches) <= MAX_NAMED_MINIBATCHES
     sources = minibatches if named else (f"{len(minibatches)} minibatches",)
     return ", ".join(part for part in (op.replace("_", " "), *sources) if part)
 

@@ -1,5 +1,4 @@
 """The pages that the plugin mounts in Airflow's API server: reports, rollouts, skills.
 
-Enter by plugin.py; access.py says who may see a page.
-What a report shows is made in report/.
+Start with plugin.py; access.py checks permissions. report/ renders the content of a report.
 """

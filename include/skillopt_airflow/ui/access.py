@@ -1,6 +1,6 @@
-"""Access to the pages: one of a benchmark is for those who may read the runs of its training DAG in Airflow.
+"""Access to the pages: a benchmark's pages require read access to the runs of its training DAG in Airflow.
 
-It also finds the training that a DAG run belongs to.
+Also finds the training that a DAG run belongs to.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,17 +21,17 @@ from skillopt_airflow.training.prepare.benchmark_settings import benchmark_confi
 from skillopt_airflow.training.run.run_record import RunRef
 
 
-def benchmark_of(dag_id: str, *ids: Callable[[str], str]) -> str | None:
-    """Return the benchmark of which the DAG has an id of these functions of `dag_ids`; None for another DAG."""
-    return next((name for name in benchmarks.names() if dag_id in [id_of(name) for id_of in ids]), None)
+def benchmark_of(dag_id: str, *id_functions: Callable[[str], str]) -> str | None:
+    """Return the benchmark whose DAG has this id; `id_functions` come from `dag_ids`."""
+    return next((name for name in benchmarks.names() if dag_id in [id_of(name) for id_of in id_functions]), None)
 
 
 def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
-    """Return the training behind a DAG run with this conf, which may override the storage.
+    """Return the training of a DAG run, whose conf can override the storage.
 
     Raises:
-        ConfigError: the run was triggered with a storage that cannot be, or that no run may name.
-        DataError: an epoch's DAG run was not triggered by a training.
+        ConfigError: the conf has an invalid or forbidden storage.
+        DataError: no training triggered the DAG run of an epoch.
     """
     if dag_id == train_dag_id(benchmark):
         storage = run_storage(benchmark_config(benchmark), conf)
@@ -39,18 +39,18 @@ def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any
     try:
         run = RunRef.model_validate(dict(conf))
     except ValidationError as error:
-        raise DataError(f"{dag_id}, run {run_id}: no training triggered it, so nothing names its run") from error
+        raise DataError(f"{dag_id}, run {run_id}: no training triggered this DAG run") from error
     if run.benchmark != benchmark or run.run != run_name(run.run):
         raise DataError(f"{dag_id}, run {run_id}: its conf names no run of {benchmark}")
-    # Whoever may trigger it may have named any storage.
+    # Anyone who can trigger the DAG can choose the storage, so check it.
     run_storage(benchmark_config(benchmark), {"overrides": {"storage": run.storage.model_dump()}})
     return run
 
 
 def may_read(benchmark: str, request: Request, user: GetUserDep) -> None:
-    """Let those pass who may read the runs of the benchmark's DAG; 401 without a login, 403 without the right.
+    """Require read access to the runs of the benchmark's DAG: 401 without a login, 403 without permission.
 
-    A benchmark that does not exist answers like one that the user may not read.
+    An unknown benchmark gives 403 too, so the page doesn't reveal which benchmarks exist.
     """
     requires_access_dag("GET", DagAccessEntity.RUN, train_dag_id(benchmark))(request, user)
     if benchmark not in benchmarks.names():
@@ -58,7 +58,7 @@ def may_read(benchmark: str, request: Request, user: GetUserDep) -> None:
 
 
 def may_read_dag_run(dag_id: str, request: Request, user: GetUserDep) -> None:
-    """Let those pass who may read the DAG's runs and, behind a training's part or publication, those of its DAG."""
+    """Require read access to the DAG's runs and, for epochs and publications, to those of the training DAG."""
     requires_access_dag("GET", DagAccessEntity.RUN, dag_id)(request, user)
     benchmark = benchmark_of(dag_id, train_dag_id, epoch_dag_id, publish_dag_id)
     if benchmark is not None:
@@ -66,7 +66,6 @@ def may_read_dag_run(dag_id: str, request: Request, user: GetUserDep) -> None:
 
 
 def readable_benchmarks(request: Request, user: GetUserDep) -> Sequence[str]:
-    """Return the benchmarks of whose training DAG the user may read the runs, in order; 401 without a login."""
     readable = []
     for name in sorted(benchmarks.names()):
         with suppress(HTTPException):
@@ -76,4 +75,4 @@ def readable_benchmarks(request: Request, user: GetUserDep) -> Sequence[str]:
 
 
 Readable = Annotated[Sequence[str], Depends(readable_benchmarks)]
-"""The benchmarks that the user of a request may see; nothing of another one belongs on the page."""
+"""The sorted benchmarks that the user can read; a page must not show others."""

@@ -1,4 +1,4 @@
-"""The buckets that pages read, behind clients that are kept: to make one takes longer than to show a page."""
+"""Buckets with cached S3 clients, because creating a client takes longer than rendering a page."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.store.objects import ObjectStore
 
-PATIENCE: Mapping[str, Any] = {"connect_timeout": 3, "read_timeout": 10, "retries": {"total_max_attempts": 2}}
-"""A page holds one of the few threads of the API server, which the heartbeats of running tasks need as well."""
+CLIENT_OPTIONS: Mapping[str, Any] = {"connect_timeout": 3, "read_timeout": 10, "retries": {"total_max_attempts": 2}}
+"""Short timeouts: a page blocks one of the API server's few threads, which task heartbeats need too."""
 MAX_CLIENTS = 32
 
 
@@ -26,7 +26,7 @@ def open_bucket(storage: StorageGroup, bucket: str) -> "ObjectStore":
     """Open a bucket of a benchmark or run.
 
     Raises:
-        ConfigError: Airflow has no connection `storage.conn_id`, or no client can be made of it.
+        ConfigError: Airflow has no usable connection `storage.conn_id`.
     """
     from skillopt_airflow.store.objects import ObjectStore
 
@@ -36,27 +36,25 @@ def open_bucket(storage: StorageGroup, bucket: str) -> "ObjectStore":
 
 @lru_cache(maxsize=MAX_CLIENTS)
 def _client(conn_id: str, state: str) -> "S3Client":
-    """Return the client of a connection in this state; they are safe to share between threads."""
+    """Return a client, which threads can share; `state` changes with the connection."""
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        return AirflowConnections().s3_client(StorageGroup(conn_id=conn_id), Config(**PATIENCE))
+        return AirflowConnections().s3_client(StorageGroup(conn_id=conn_id), Config(**CLIENT_OPTIONS))
     except (ValueError, BotoCoreError, ClientError) as error:
-        raise ConfigError(
-            f"storage.conn_id = {conn_id}: no S3 client can be made of this connection: {error}"
-        ) from error
+        raise ConfigError(f"storage.conn_id = {conn_id}: the connection gives no S3 client: {error}") from error
 
 
-class KeptConnections(AirflowConnections):
-    """The outside world of a run whose documents a page reads."""
+class CachedConnections(AirflowConnections):
+    """Connections of a run whose documents a page reads, with cached clients."""
 
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
         return open_bucket(storage, bucket)
 
 
 def _state(conn_id: str) -> str:
-    """Return what changes with the connection; empty where there is none."""
+    """Return a hash of the connection; empty if it doesn't exist."""
     try:
         return sha256(BaseHook.get_connection(conn_id).get_uri().encode()).hexdigest()
     except AirflowNotFoundException:

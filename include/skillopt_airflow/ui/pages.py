@@ -1,4 +1,4 @@
-"""The app that serves the pages inside Airflow: rendering, what a page may load, the stylesheet and the script."""
+"""The web app inside Airflow: rendering, security headers, static files, and error pages."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -26,61 +26,63 @@ STATIC: Mapping[str, Path] = {
     "skills.svg": HERE / "static" / "skills.svg",
     "skills-dark.svg": HERE / "static" / "skills-dark.svg",
 }
-"""All that a page or Airflow's navigation loads; a name below /static."""
+"""Files by their name below /static."""
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PRIVATE = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "private, no-store",
 }
-# A report quotes what models wrote: whatever that is, the page loads and runs nothing, and only Airflow frames it.
+# A report quotes model output, so the page loads and runs nothing, and only Airflow can frame it.
 STORED = PRIVATE | {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'self'; sandbox"
     )
 }
-"""Headers of a page that carries all it needs: a run's report, a message."""
+"""Headers of self-contained pages: stored reports and messages."""
 LIVE = (
     "default-src 'none'; script-src 'self'; style-src {styles}; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
 )
-"""What a page of this app may load: the one script and the one stylesheet. Plots bring their styles along."""
-SECONDS_TO_KEEP = 86400
+"""Policy of the other pages: one script, one stylesheet, and inline styles for plots."""
+STATIC_MAX_AGE = 86400
 MAX_CHARS = 20_000
-"""Characters of one text that a page shows; of a longer one its beginning and its end."""
-SAID = {
-    401: ("Log in", "This page is for people who are logged in to Airflow."),
-    403: ("Not to be seen", "There is no such page, or you may not read the runs of its DAG in Airflow."),
-    404: ("No such page", "There is nothing at this address."),
-    422: ("No such page", "The address has a value that this page does not understand."),
+"""Longest text shown in full; a longer one is cut in the middle."""
+ERROR_PAGES = {
+    401: ("Login required", "Log in to Airflow to see this page."),
+    403: (
+        "Access denied",
+        "This page doesn't exist, or you have no permission to read the runs of its DAG in Airflow.",
+    ),
+    404: ("No such page", "This URL has no page."),
+    422: ("No such page", "The URL has a value that this page does not understand."),
 }
-"""What a page says instead of what was asked for."""
+"""Title and text by status."""
 
-# Airflow does not ask for a login before an app of a plugin: the schema's own pages would be open to anyone.
+# Airflow requires no login for apps of plugins, so the OpenAPI pages would be public.
 app = FastAPI(title="SkillOpt", openapi_url=None)
 
 
 def dag_run_tab(name: str, route: str) -> dict[str, str]:
-    """Return a tab of a DAG run, which Airflow shows on those of every DAG.
+    """Return a tab that Airflow shows on the runs of every DAG.
 
-    `route` is that of its page below the plugin's prefix, with `dag_id` and `run_id` to be filled in.
+    `route` is below the plugin's prefix and has the placeholders `dag_id` and `run_id`.
     """
     path = route.format(dag_id="{DAG_ID}", run_id="{RUN_ID}")
     return {
         "name": name,
         "destination": "dag_run",
         "url_route": f"skillopt-{route.rpartition('/')[2]}",
-        # Without a slash in front, a browser reads it below the path that the API server itself is at.
+        # No leading slash, so that browsers resolve it below the API server's base path.
         "href": f"{UI_PREFIX.removeprefix('/')}{path}",
     }
 
 
 def page(request: Request, template: str, *, plots: bool = False, **values: Any) -> HTMLResponse:
-    """Render a template of ui/templates that extends base.html; `plots` where it embeds SVG of matplotlib.
+    """Render a template of ui/templates that extends base.html; set `plots` if it embeds Matplotlib SVGs.
 
-    Besides the values it has `up`, what an address begins with that leads to another page of this app, and `airflow`,
-    what one begins with that leads to Airflow's own. Both are relative, so they hold below any base path.
+    Templates also get the relative URL prefixes `up` (this app) and `airflow` (Airflow's pages).
     """
     up = "../" * (request.scope["route"].path.count("/") - 1)
     text = _environment().get_template(template).render(
@@ -97,37 +99,31 @@ def message_page(status: int, title: str, text: str) -> HTMLResponse:
 
 @app.get("/static/{name}")
 def static(name: str) -> FileResponse:
-    """Return the stylesheet, the script or an icon; they hold nothing of anybody, so no login is asked for.
-
-    Raises:
-        HTTPException: 404, there is no other file.
-    """
+    """Serve the stylesheet, the script, and the icons without a login; they are public."""
     if name not in STATIC:
         raise HTTPException(404)
     path = STATIC[name]
-    headers = {"Cache-Control": f"public, max-age={SECONDS_TO_KEEP}", "X-Content-Type-Options": "nosniff"}
+    headers = {"Cache-Control": f"public, max-age={STATIC_MAX_AGE}", "X-Content-Type-Options": "nosniff"}
     return FileResponse(path, media_type=MEDIA[path.suffix], headers=headers)
 
 
 @app.exception_handler(HTTPException)
 @app.exception_handler(404)
 @app.exception_handler(RequestValidationError)
-def refused(_: Request, error: Exception) -> HTMLResponse:
-    """Say as a page what FastAPI would say as JSON."""
+def error_page(_: Request, error: Exception) -> HTMLResponse:
     status = getattr(error, "status_code", 422)
-    title, text = SAID.get(status, ("No such page", f"Airflow answers with status {status}."))
+    title, text = ERROR_PAGES.get(status, ("No such page", f"Airflow returns the status {status}."))
     return message_page(status, title, text)
 
 
 @app.exception_handler(SkillOptError)
 @app.exception_handler(AirflowException)
-def unreadable(_: Request, error: Exception) -> HTMLResponse:
-    """Say as a page what cannot be read, such as an object store that does not answer, and what to do."""
-    return message_page(502, "This page cannot be read", str(error))
+def unreadable_page(_: Request, error: Exception) -> HTMLResponse:
+    return message_page(502, "Page not available", str(error))
 
 
-def moment(value: datetime | str) -> Markup:
-    """Show a moment (ISO 8601 if a text) in UTC; the script shows it in the zone that the viewer chose in Airflow."""
+def timestamp(value: datetime | str) -> Markup:
+    """Format a time (ISO 8601 if a string) in UTC; the script converts it to the time zone chosen in Airflow."""
     when = datetime.fromisoformat(value) if isinstance(value, str) else value
     when = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
     shown = f"{when:%Y-%m-%d %H:%M} UTC"
@@ -140,13 +136,13 @@ def count(value: int) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = html_environment(kept="\t\n", folders=[HERE / "templates"])
-    environment.globals["most_chars"] = MAX_CHARS
-    environment.filters |= {"moment": moment, "count": count, "shortened": shortened}
+    environment = html_environment(allowed="\t\n", folders=[HERE / "templates"])
+    environment.globals["max_chars"] = MAX_CHARS
+    environment.filters |= {"timestamp": timestamp, "count": count, "shortened": shortened}
     return environment
 
 
 @cache
 def _version() -> str:
-    """Return what tells these files from those of another release, for the browser's cache."""
+    """Return a hash of the static files, so that browsers reload them after an upgrade."""
     return sha256(b"".join(path.read_bytes() for path in STATIC.values())).hexdigest()[:12]

@@ -11,8 +11,8 @@ from skillopt_airflow.ui.skill_page import SKILLS_VIEW
 
 
 class SkillOptPlugin(AirflowPlugin):
-    """The pages of this folder; plugins/skillopt.py makes them known to Airflow."""
+    """Registered by plugins/skillopt.py."""
 
     name = "skillopt"
-    fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow
-    external_views = [REPORT_TAB, QUALITY_TAB, ROLLOUTS_TAB, SKILLS_VIEW]  # noqa: RUF012  likewise
+    fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  as in AirflowPlugin
+    external_views = [REPORT_TAB, QUALITY_TAB, ROLLOUTS_TAB, SKILLS_VIEW]  # noqa: RUF012  as in AirflowPlugin

@@ -1,4 +1,4 @@
-"""The tabs of a DAG run: the report of a training, the matrix of an evaluation, and the page of the data quality."""
+"""Tabs of a DAG run: a training's report, an evaluation's matrix, and data quality."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,39 +18,38 @@ from skillopt_airflow.store.keys import MatrixKeys, RunKeys, night_name, run_nam
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run, training_of
-from skillopt_airflow.ui.buckets import KeptConnections, open_bucket
+from skillopt_airflow.ui.buckets import CachedConnections, open_bucket
 from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page, page
 
 REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
-"""Below the plugin's prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
+"""Below the plugin's prefix; `run` comes from `store.keys.run_name`."""
 
 REPORT_TAB = dag_run_tab("Skill report", DAG_RUN_REPORT)
 
 QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
-"""Below the plugin's prefix; the ids as Airflow's UI has them."""
+"""Below the plugin's prefix, with Airflow's ids."""
 
 QUALITY_TAB = dag_run_tab("Skill data quality", QUALITY_ROUTE)
 
 
-def evaluated_run(benchmark: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
-    """Return the run behind a DAG run with this conf, which may override the storage; raises ConfigError."""
+def evaluation_run(benchmark: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
     storage = run_storage(benchmark_config(benchmark), conf)
     return RunRef(benchmark=benchmark, run=scoring_name(run_id), storage=storage)
 
 
 def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str, Any]) -> HTMLResponse:
-    # Plugins are loaded into every process of Airflow, and this brings S3's client along.
+    # Imported here because every Airflow process loads plugins, and this loads the S3 client.
     from skillopt_airflow.store.tables.matrix_table import MatrixTable
 
-    run = evaluated_run(benchmark, run_id, conf)
+    run = evaluation_run(benchmark, run_id, conf)
     store = open_bucket(run.storage, run.storage.bucket)
     keys = MatrixKeys(run.storage.prefix, benchmark)
     try:
         matrix = MatrixTable(store, keys).read(run.run)
     except ObjectMissing:
         text = (
-            "A run writes its matrix when its rollouts have ended. Come back when the DAG run has; if it failed, its "
-            f"tasks' logs say why. Looked for at {store.address(keys.matrix(run.run))}."
+            "A run writes its matrix after its last rollout. Reload this page after the DAG run. If the run failed, "
+            f"see its logs. Expected at {store.address(keys.matrix(run.run))}."
         )
         return message_page(404, "No matrix yet", text)
     return page(request, "matrix.html", matrix=matrix, address=store.address(keys.table(run.run)))
@@ -59,25 +58,25 @@ def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str
 class DagRunRow(NamedTuple):
     conf: dict[str, Any]
     night: datetime | None
-    """Beginning of its data interval."""
+    """Start of the data interval."""
 
 
 def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
-    """Return what Airflow's API says of the DAG run; None if there is no such run."""
-    # Plugins are loaded into every process of Airflow, and only the API server needs its routes.
+    """Read a DAG run through Airflow's API; None if it doesn't exist."""
+    # Imported here because every Airflow process loads plugins, and only the API server needs its routes.
     from airflow.api_fastapi.core_api.routes.public.dag_run import get_dag_run
 
     try:
-        found = get_dag_run(dag_id, run_id, session)
+        run = get_dag_run(dag_id, run_id, session)
     except HTTPException:
         return None
-    return DagRunRow(found.conf or {}, found.data_interval_start)
+    return DagRunRow(run.conf or {}, run.data_interval_start)
 
 
 @app.get(REPORT_ROUTE, dependencies=[Depends(may_read)])
 def report(request: Request, benchmark: str, run: str) -> HTMLResponse:
     if run != run_name(run):
-        text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
+        text = f"{run!r} isn't a run name. Run names have letters, digits, periods, hyphens, and underscores."
         return message_page(404, "No such run", text)
     return _report(request, RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage))
 
@@ -86,20 +85,17 @@ def report(request: Request, benchmark: str, run: str) -> HTMLResponse:
 def dag_run_report(
     request: Request, dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]
 ) -> HTMLResponse:
-    """Return the report of the training that the DAG run is a part of, from the object store that the run names.
-
-    The report of an evaluation is its matrix.
-    """
+    """Show the report of a training or of one of its epochs, or the matrix of an evaluation."""
     evaluated = benchmark_of(dag_id, evaluate_dag_id)
     if evaluated is not None and row is not None:
         return matrix_page(request, evaluated, run_id, row.conf)
     benchmark = benchmark_of(dag_id, train_dag_id, epoch_dag_id)
     if benchmark is None and evaluated is None:
         text = (
-            f"Reports are written by trainings, the runs of {train_dag_id('<benchmark>')}, and evaluations, those of "
-            f"{evaluate_dag_id('<benchmark>')}."
+            f"Only trainings ({train_dag_id('<benchmark>')}) and evaluations ({evaluate_dag_id('<benchmark>')}) have a "
+            "report."
         )
-        return message_page(404, "This DAG has no report", text)
+        return message_page(404, "No report for this DAG", text)
     if benchmark is None or row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
@@ -110,38 +106,34 @@ def dag_run_report(
 
 
 def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
-    """Return a page that the run stored, or a message that it is missing; the address follows `why`.
-
-    Raises:
-        SkillOptError: the store does not give it.
-    """
+    """Return a stored page, or a message with the title `missing` and the text `why`."""
     store = open_bucket(run.storage, run.storage.bucket)
     try:
         return HTMLResponse(store.get_text(key), headers=STORED)
     except ObjectMissing:
-        return message_page(404, missing, f"{why} Looked for at {store.address(key)}.")
+        return message_page(404, missing, f"{why} Expected at {store.address(key)}.")
 
 
 def _report(request: Request, training: RunRef) -> HTMLResponse:
-    """Return the report of a run that has ended as it was stored, or else that of the run as far as it has come."""
-    # Plugins are loaded into every process of Airflow, and these bring Arrow and Matplotlib along.
+    """Return the stored report if the run has ended, else a live one."""
+    # Imported here because every Airflow process loads plugins, and these load Arrow and Matplotlib.
     from skillopt_airflow.report.run_page import page_values
     from skillopt_airflow.training.prepare.estimate import EstimateTotals
     from skillopt_airflow.training.report.reporting import current_task, has_ended, live_view
     from skillopt_airflow.training.run.run import TrainingRun
 
-    run = TrainingRun(training, KeptConnections(), open_bucket(training.storage, training.storage.bucket))
+    run = TrainingRun(training, CachedConnections(), open_bucket(training.storage, training.storage.bucket))
     if has_ended(run):
         return HTMLResponse(run.store.get_text(run.keys.report), headers=STORED)
     if not run.store.exists(run.keys.config):
         text = (
-            "The first task, prepare, checks data, models and sandbox image, and has stored nothing yet. If it failed, "
-            f"its log says why. Looked for {run.store.address(run.keys.config)}."
+            "The first task, prepare, is still checking the data, the models, and the sandbox image. If it failed, see "
+            f"its log. Expected at {run.store.address(run.keys.config)}."
         )
         return message_page(404, "No report yet", text)
     view = live_view(run)
     if view is None:
-        text = f"The report begins when the seed skill is measured. Now: {current_task(run)}. Reload this page later."
+        text = f"The report starts when the seed skill has a score. Running task: {current_task(run)}. Reload later."
         return message_page(200, "No score yet", text)
     values = page_values(view, run.store.find_model(run.keys.estimate, EstimateTotals))
     return page(request, "report.html", plots=True, layout="base.html", **values)
@@ -154,22 +146,22 @@ def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, D
     try:
         checked = checked_run(dag_id, run_id, row)
     except (SkillOptError, AirflowException) as error:
-        return message_page(404, "Nothing was checked", str(error))
+        return message_page(404, "No data quality page", str(error))
     key = RunKeys(checked.storage.prefix, checked.benchmark, checked.run).quality_page
     why = (
-        "Data are checked by the run's first task, which leaves a page whatever it finds. If the task failed for "
-        "another reason, its log says why."
+        "The run's first task checks the data and always stores this page. If the task failed for another reason, see "
+        "its log."
     )
-    return stored_page(checked, key, "Nothing was checked yet", why)
+    return stored_page(checked, key, "No data quality page yet", why)
 
 
 def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
-    """Return the run behind a DAG run, with the storage that its conf may name.
+    """Return the run of a DAG run, whose conf can override the storage.
 
     Raises:
-        SkillOptError: the DAG checks no data, or was triggered with a configuration that it does not accept.
+        SkillOptError: the DAG checks no data, or its conf is invalid.
     """
-    # Plugins are loaded into every process of Airflow, and these bring Arrow along.
+    # Imported here because every Airflow process loads plugins, and these load Arrow.
     from skillopt_airflow.pipeline.tasks.triggered import night_config, night_date
 
     trained = benchmark_of(dag_id, train_dag_id, epoch_dag_id)
@@ -177,10 +169,10 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
         return training_of(trained, dag_id, run_id, row.conf)
     for name in benchmarks.names():
         if dag_id == evaluate_dag_id(name):
-            return evaluated_run(name, run_id, row.conf)
+            return evaluation_run(name, run_id, row.conf)
         if dag_id == regate_dag_id(name) and row.night is not None:
             config = night_config(name, {"target": None, "overrides": None} | row.conf)
             night = night_name(night_date(row.night, config), str(config.model.target))
             return RunRef(benchmark=name, run=night, storage=config.storage)
     checking = (dag("<benchmark>") for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
-    raise DataError(f"Items are checked and rolled out by trainings, evaluations and nights: {', '.join(checking)}.")
+    raise DataError(f"Only trainings, evaluations, and nights check and run items: {', '.join(checking)}.")

@@ -1,4 +1,4 @@
-"""The pages of rollouts: what the target did on each item, as a list with filters that leads to the items."""
+"""Rollout pages: a filtered list of rollouts, and one page per item."""
 
 import json
 import math
@@ -28,7 +28,7 @@ from skillopt_airflow.ui import buckets
 from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run
 from skillopt_airflow.ui.pages import MAX_CHARS, PRIVATE, app, dag_run_tab, message_page, page
 from skillopt_airflow.ui.reports import DagRunRow, checked_run, row_of
-from skillopt_airflow.ui.rollout_query import Asked, RolloutQuery, Subject, of_run, of_skill
+from skillopt_airflow.ui.rollout_query import RolloutParams, RolloutQuery, Subject, of_run, of_skill
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,38 +38,34 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.tables.rollout_table import RolloutKey
 
 MAX_CONVERSATION_CHARS = 200_000
-"""Characters of all that is shown of one conversation."""
-LONG = 1500
-"""Characters from which on a text is shown in a box that scrolls."""
-ROLES = {"system": "Skill, as the system's message", "user": "User", "assistant": "Target", "tool": "Tool"}
-# As the tools harness writes what came back.
+MIN_SCROLLED_CHARS = 1500
+"""Longer texts get a box that scrolls."""
+SPEAKERS = {"system": "Skill (system message)", "user": "User", "assistant": "Target", "tool": "Tool"}
+# Header of a tool result, as written by the tools harness.
 _RESULT = re.compile(r"\[([^\[\],\n]{1,100})(?:, (\d+(?:\.\d+)?) s)?\]\n")
 
 DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/rollouts"
-"""Below the plugin's prefix, as all of these; the ids as Airflow's UI has them."""
+"""Below the plugin's prefix, with Airflow's ids."""
 RUN_ROUTE = "/runs/{benchmark}/{run}/rollouts"
-"""`run` as the run's documents have it; they are where the benchmark's configuration says."""
 SKILL_ROUTE = "/skills/{benchmark}/rollouts"
-"""With the parameters target, harness, split and skill, the first 12 digits of its SHA-256; without: all skills."""
+"""Lists all skills without the parameter `skill`, the first 12 digits of a SHA-256."""
 
 ROLLOUTS_TAB = dag_run_tab("Rollouts", DAG_RUN_ROUTE)
 
-AT_ONCE = Semaphore(2)
-"""Pages that are read at the same time: a list of 100,000 rollouts takes 300 MB, and the API server has 40 threads."""
-PAGE = 50
-"""Rows of a page."""
+CONCURRENT_PAGES = Semaphore(2)
+"""Limits memory: a list of 100,000 rollouts takes 300 MB, and the API server has 40 threads."""
+PAGE_ROWS = 50
 MAX_SEARCHED = 64 * 1024 * 1024
-"""Bytes of texts that a search in what was said reads, before compression."""
-MAX_IN_ADDRESS = 200
-"""Characters of a type of task that stand in an address."""
+"""Uncompressed bytes of conversations that one search reads."""
+MAX_TYPE_CHARS = 200
+"""Longer types of task aren't filters, because the filter is part of the URL."""
 MAX_TYPES = 500
-"""Types of task that can be chosen."""
 
 
 class ToolCall(NamedTuple):
     tool: str
     arguments: str
-    """Indented JSON; a command, and JSON that was cut, as it is stored."""
+    """Indented JSON; commands and truncated JSON as stored."""
 
 
 class Turn(NamedTuple):
@@ -78,21 +74,21 @@ class Turn(NamedTuple):
     parts: tuple[Part, ...]
     calls: tuple[ToolCall, ...] = ()
     seconds: float | None = None
-    """Of a tool, as far as it was measured."""
+    """Duration of a tool call, if measured."""
 
     @property
     def is_long(self) -> bool:
-        return sum(len(part.text) for part in self.parts) > LONG
+        return sum(len(part.text) for part in self.parts) > MIN_SCROLLED_CHARS
 
 
 class Conversation(NamedTuple):
     turns: tuple[Turn, ...]
     left_out: int
-    """Messages at the end that are not shown."""
+    """Messages at the end that aren't shown."""
 
 
 def conversation(trajectory: Trajectory, thumbnails: Pictures) -> Conversation:
-    """Return the turns with small pictures in the places of the item's own, and long texts cut."""
+    """Return the turns with thumbnails and truncated texts."""
     turns: list[Turn] = []
     left, shown_messages = MAX_CONVERSATION_CHARS, 0
     for message, pieces in shown(trajectory.messages, thumbnails):
@@ -106,29 +102,29 @@ def conversation(trajectory: Trajectory, thumbnails: Pictures) -> Conversation:
         elif turns and turns[-1].role == "assistant":
             turns[-1] = turns[-1]._replace(calls=(*turns[-1].calls, _call("".join(map(str, parts)))))
         else:
-            turns.append(Turn("assistant", ROLES["assistant"], (), (_call("".join(map(str, parts))),)))
+            turns.append(Turn("assistant", SPEAKERS["assistant"], (), (_call("".join(map(str, parts))),)))
     return Conversation(tuple(turns), len(trajectory.messages) - shown_messages)
 
 
 def _turn(message: Message, pieces: list[str | Picture]) -> Turn:
-    label, seconds = ROLES[message.role], None
+    label, seconds = SPEAKERS[message.role], None
     if message.role == "tool" and isinstance(pieces[0], str):
-        found = _RESULT.match(pieces[0])
-        if found is not None:
-            label, pieces = f"Result of {found[1]}", [pieces[0][found.end() :]]
-            seconds = None if found[2] is None else float(found[2])
-    # A picture has lines of its own, without those that its mark stood between.
+        header = _RESULT.match(pieces[0])
+        if header is not None:
+            label, pieces = f"Result of {header[1]}", [pieces[0][header.end() :]]
+            seconds = None if header[2] is None else float(header[2])
+    # A picture is a separate block, so drop the newlines around its placeholder.
     texts = [one.strip("\n") if isinstance(one, str) and len(pieces) > 1 else one for one in pieces]
     parts = (Part(thumbnail=one.content) if isinstance(one, Picture) else Part(text=one) for one in texts)
     return Turn(message.role, label, tuple(parts), seconds=seconds)
 
 
 def _call(text: str) -> ToolCall:
-    """Return a stored call; arguments that aren't JSON, or were cut, stay as they are."""
+    """Parse a stored call; arguments that aren't valid JSON stay unchanged."""
     if text.startswith("$ "):
         return ToolCall("command", text[2:])
-    tool, found, arguments = text.partition("(")
-    if not found:
+    tool, bracket, arguments = text.partition("(")
+    if not bracket:
         return ToolCall("tool", text)
     try:
         return ToolCall(tool, _pretty(json.loads(arguments.removesuffix(")"))))
@@ -141,22 +137,21 @@ def _pretty(value: object) -> str:
 
 
 MAX_PICTURES = 8
-"""Pictures of an item that are shown."""
 
 
 class Try(NamedTuple):
     row: "RolloutRow"
     score: float | None
-    """What a gate compares."""
+    """The score that gates compare."""
 
 
 class Side(NamedTuple):
     label: str
     counted: Try | None
-    """The one that the list has; None where there is none."""
-    said: Conversation | None
+    """The rollout that the list shows."""
+    conversation: Conversation | None
     tries: Sequence[Try]
-    """All rollouts of the item, the one that counts among them."""
+    """All rollouts of the item, including `counted`."""
 
     @property
     def started(self) -> datetime | None:
@@ -164,49 +159,48 @@ class Side(NamedTuple):
         return datetime.fromtimestamp(seconds, UTC) if seconds else None
 
 
-class Opened(NamedTuple):
+class ItemRollouts(NamedTuple):
     item_id: str
     sides: tuple[Side, ...]
     difference: float | None
-    """The score of the first side less that of the second."""
+    """Score of the first side minus score of the second."""
     item: Item | None
-    """None where no run has it any more."""
+    """None if no run stores it anymore."""
     record: str
-    """JSON of what the target may see."""
+    """The public part, as JSON."""
     reference: str
-    """JSON of what the scorer needs."""
+    """The reference, as JSON."""
 
 
-def opened(subject: Subject, mark: str) -> Opened:
-    """Return the item with the mark; rollouts of an earlier content of it have another one.
+def read_item(subject: Subject, mark: str) -> ItemRollouts:
+    """Read the rollouts of the item with this mark; the mark changes with the item's content.
 
     Raises:
-        DataError: the skill has no rollout of such an item.
-        SkillOptError: it cannot be read.
+        DataError: the skill has no rollout of the item.
     """
     from skillopt_airflow.store.tables.rollout_browser import RolloutBrowser
 
     browser = RolloutBrowser(subject.store, subject.prefix)
     keys = [(subject.key, subject.label), (subject.other, subject.other_label)]
-    found = [
+    labeled = [
         (label, [row for row in browser.tries(key, mark) if not subject.alone or row.run == subject.run])
         for key, label in keys
         if key is not None
     ]
-    rows = [row for _, tries in found for row in tries]
+    rows = [row for _, tries in labeled for row in tries]
     if not rows:
-        raise DataError("there is no rollout of such an item; rollouts are removed after retention.trajectory_days")
+        raise DataError("there is no rollout of such an item. Rollouts are deleted after retention.trajectory_days")
     item = _item(subject, rows)
     thumbnails = {} if item is None else _thumbnails(subject, item.files)
-    sides = tuple(_side(subject, label, tries, thumbnails) for label, tries in found)
+    sides = tuple(_side(subject, label, tries, thumbnails) for label, tries in labeled)
     scores = [side.counted.score for side in sides if side.counted is not None and side.counted.score is not None]
     difference = scores[0] - scores[1] if len(scores) > 1 else None
     record, reference = ("", "") if item is None else (_pretty(item.public), _pretty(item.reference))
-    return Opened(rows[0].rollout.trajectory.item_id, sides, difference, item, record, reference)
+    return ItemRollouts(rows[0].rollout.trajectory.item_id, sides, difference, item, record, reference)
 
 
 def _item(subject: Subject, rows: "Sequence[RolloutRow]") -> Item | None:
-    """Return the item as it was when it ran, of a run that stored a rollout of it."""
+    """Return the item with the content that it had when it ran, from a run that stored a rollout of it."""
     from skillopt_airflow.store.data.items import find_item
     from skillopt_airflow.store.keys import RunKeys
 
@@ -226,196 +220,193 @@ def _side(subject: Subject, label: str, rows: "Sequence[RolloutRow]", thumbnails
     rules, counted = subject.rules, listed_try(rows, subject.run)
 
     def scored(row: "RolloutRow") -> Try:
-        found = row.rollout.score
-        return Try(row, None if found is None else gate_value(found, rules))
+        score = row.rollout.score
+        return Try(row, None if score is None else gate_value(score, rules))
 
-    said = None if counted is None else conversation(counted.rollout.trajectory, thumbnails)
-    return Side(label, None if counted is None else scored(counted), said, [scored(row) for row in rows])
+    if counted is None:
+        return Side(label, None, None, [scored(row) for row in rows])
+    turns = conversation(counted.rollout.trajectory, thumbnails)
+    return Side(label, scored(counted), turns, [scored(row) for row in rows])
 
 
 def _thumbnails(subject: Subject, files: Sequence[ItemFile]) -> dict[str, bytes]:
-    """Return small pictures in place of the item's first ones, by name."""
+    """Return thumbnails of the item's first pictures by name."""
     from skillopt_airflow.store.data.files import FileStore
     from skillopt_airflow.store.data.picture_files import thumbnail
 
-    kept, made = FileStore(subject.store, subject.prefix), {}
+    stored, made = FileStore(subject.store, subject.prefix), {}
     for file in [file for file in files if file.picture][:MAX_PICTURES]:
         with suppress(ObjectMissing):
-            made[file.name] = thumbnail(kept.get(file.sha256))
+            made[file.name] = thumbnail(stored.get(file.sha256))
     return made
 
 
-class Found(NamedTuple):
+class FilteredRollouts(NamedTuple):
     rows: "pa.Table"
     """All rollouts of the subject."""
     places: "pa.Array"
-    """Of those that pass, in the order of the page."""
+    """Sorted indices of the rows that pass the filters."""
     unsearched: int
-    """Rollouts that pass the other filters and were not searched for the text."""
+    """Rows that pass the other filters but weren't searched for the text."""
 
 
 class RolloutList(NamedTuple):
     rows: "list[tuple[ListedRollout, str]]"
-    """Each with the address of its page."""
+    """Each with the URL of its page."""
     first: int
-    """Number of the first row among those that pass the filters, from 1."""
+    """Position of the first row among the filtered rollouts, from 1."""
     shown: int
-    """Rollouts that pass the filters."""
+    """Number of filtered rollouts."""
     page: int
     last: int
     counts: "Counts"
-    """Of all rollouts, whatever the filters."""
+    """Counts before filtering."""
     types: list[str]
     unsearched: int
 
 
 @app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
 def dag_run_rollouts(
-    request: Request, dag_id: str, run_id: str, asked: Asked, row: Annotated[DagRunRow | None, Depends(row_of)]
+    request: Request, dag_id: str, run_id: str, query: RolloutParams, row: Annotated[DagRunRow | None, Depends(row_of)]
 ) -> Response:
-    """Show what the training, evaluation, matrix, night or publication that the DAG run is has rolled out."""
     if row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
-        ref, asked = _rolled_out(dag_id, run_id, row, asked)
+        ref, query = _find_run(dag_id, run_id, row, query)
     except (SkillOptError, AirflowException) as error:
         # Airflow shows the tab on the runs of every DAG.
         return message_page(200, "No rollouts here", str(error))
-    return _answer(request, asked, lambda: of_run(ref, asked))
+    return _respond(request, query, lambda: of_run(ref, query))
 
 
-def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: RolloutQuery) -> tuple[RunRef, RolloutQuery]:
-    """Return the run behind a DAG run, and what is asked for: first of a training that is published, its publication.
+def _find_run(dag_id: str, run_id: str, row: DagRunRow, query: RolloutQuery) -> tuple[RunRef, RolloutQuery]:
+    """Return the run of a DAG run, and the query; a publishing DAG run defaults to its publication.
 
     Raises:
-        SkillOptError: the DAG rolls out nothing, or was triggered with a configuration that it does not accept.
+        SkillOptError: the DAG runs no items, or its conf is invalid.
     """
     from skillopt_airflow.training.report.rollout_stages import PUBLICATION
 
     benchmark = benchmark_of(dag_id, publish_dag_id)
     if benchmark is None:
         ref = checked_run(dag_id, run_id, row)
-        return ref.model_copy(update={"run": cell_name(ref.run, asked.cell)}), asked
+        return ref.model_copy(update={"run": cell_name(ref.run, query.cell)}), query
     run, storage = str(row.conf.get("run")), run_storage(benchmark_config(benchmark), row.conf)
     if run != run_name(run):
         raise DataError(f"{dag_id}, run {run_id}: its conf names no run of {benchmark}")
-    own = {} if asked.moment else {"moment": "final", "stage": f"{PUBLICATION}{publication_name(run_id, run)}"}
-    return RunRef(benchmark=benchmark, run=run, storage=storage), asked.changed(**own)
+    defaults = {} if query.moment else {"moment": "final", "stage": f"{PUBLICATION}{publication_name(run_id, run)}"}
+    return RunRef(benchmark=benchmark, run=run, storage=storage), query.changed(**defaults)
 
 
 @app.get(RUN_ROUTE, dependencies=[Depends(may_read)])
-def run_rollouts(request: Request, benchmark: str, run: str, asked: Asked) -> Response:
+def run_rollouts(request: Request, benchmark: str, run: str, query: RolloutParams) -> Response:
     if run != run_name(run):
-        text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
+        text = f"{run!r} isn't a run name. Run names have letters, digits, periods, hyphens, and underscores."
         return message_page(404, "No such run", text)
     ref = RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage)
-    return _answer(request, asked, lambda: of_run(ref, asked))
+    return _respond(request, query, lambda: of_run(ref, query))
 
 
 @app.get(SKILL_ROUTE, dependencies=[Depends(may_read)])
-def skill_rollouts(request: Request, benchmark: str, asked: Asked) -> Response:
-    """Show the rollouts of a skill, whatever runs have stored them; without one, which skills there are."""
-    if asked.skill:
-        return _answer(request, asked, lambda: of_skill(benchmark, asked))
+def skill_rollouts(request: Request, benchmark: str, query: RolloutParams) -> Response:
+    """Show a skill's rollouts from all runs, or the list of skills with rollouts."""
+    if query.skill:
+        return _respond(request, query, lambda: of_skill(benchmark, query))
     from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
 
     storage = benchmark_config(benchmark).storage
-    there = RolloutPartitions(buckets.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)
-    last = max(1, math.ceil(len(there) / PAGE))
-    number = min(asked.page, last)
-    shown = there[(number - 1) * PAGE : number * PAGE]
+    partitions = RolloutPartitions(buckets.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)
+    last = max(1, math.ceil(len(partitions) / PAGE_ROWS))
+    number = min(query.page, last)
+    shown = partitions[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
     return page(
         request,
         "rolled_out.html",
         benchmark=benchmark,
         rows=[(one, RolloutQuery().address(**one._asdict())) for one in shown],
-        together=len(there),
+        total=len(partitions),
         number=number,
         last=last,
         train_dag=train_dag_id(benchmark),
     )
 
 
-def _answer(request: Request, asked: RolloutQuery, subject: Callable[[], Subject]) -> Response:
-    """Return the page of an item where the address names one, and the list otherwise."""
+def _respond(request: Request, query: RolloutQuery, subject: Callable[[], Subject]) -> Response:
     try:
-        with AT_ONCE:
-            return _shown(request, asked, subject())
+        with CONCURRENT_PAGES:
+            return _render(request, query, subject())
     except DataError as error:
         return message_page(404, "No such rollout", str(error))
     except ObjectMissing as error:
-        return message_page(404, "Nothing is stored yet", f"Come back when the run has rolled out items. {error}")
+        return message_page(404, "Nothing is stored yet", f"Reload this page when the run has rollouts. {error}")
 
 
-def _shown(request: Request, asked: RolloutQuery, about: Subject) -> Response:
-    # So that an address stays what it is when a newer moment has rollouts.
-    asked = asked.changed(**{choice.parameter: choice.chosen for choice in about.choices})
-    if about.other is None and asked.compares:
-        asked = asked.changed(show="all", sort="item_id")
-    # A template's values are in memory until the garbage collector comes by, and these are large.
+def _render(request: Request, query: RolloutQuery, about: Subject) -> Response:
+    # Write all choices into URLs, so that links don't change when a newer moment has rollouts.
+    query = query.changed(**{choice.parameter: choice.chosen for choice in about.choices})
+    if about.other is None and query.compares:
+        query = query.changed(show="all", sort="item_id")
+    # Template values stay in memory until the next garbage collection, and these are large.
     shown = about._replace(items=None, types=None)
     if about.key is None:
-        return page(request, "rollouts.html", about=shown, asked=asked, found=None)
-    if asked.mark:
-        return page(request, "rollout.html", about=shown, asked=asked, opened=opened(about, asked.mark))
-    found = find(about, asked)
-    if asked.place:
-        return _at_place(found, asked)
-    return page(request, "rollouts.html", about=shown, asked=asked, found=listed(found, asked))
+        return page(request, "rollouts.html", about=shown, query=query, listing=None)
+    if query.mark:
+        return page(request, "rollout.html", about=shown, query=query, view=read_item(about, query.mark))
+    rollouts = filter_rollouts(about, query)
+    if query.place:
+        return _redirect_to_place(rollouts, query)
+    return page(request, "rollouts.html", about=shown, query=query, listing=list_page(rollouts, query))
 
 
-def find(subject: Subject, asked: RolloutQuery) -> Found:
-    """Return the rollouts of a subject that pass the filters.
-
-    Raises:
-        SkillOptError: they cannot be read.
-    """
+def filter_rollouts(subject: Subject, query: RolloutQuery) -> FilteredRollouts:
     from skillopt_airflow.store.tables import rollout_browser as stored
 
     browser, rules = stored.RolloutBrowser(subject.store, subject.prefix), subject.rules
 
     def listing_of(key: "RolloutKey") -> "Listing":
-        found = browser.listing(key, subject.run, subject.items, alone=subject.alone)
-        return found._replace(rows=stored.with_scores(found.rows, rules.gate_metric, rules.gate_mixed_weight))
+        listing = browser.listing(key, subject.run, subject.items, alone=subject.alone)
+        return listing._replace(rows=stored.with_scores(listing.rows, rules.gate_metric, rules.gate_mixed_weight))
 
     if subject.key is None:
-        raise ValueError("nothing was rolled out")
+        raise ValueError("subject.key = None: the subject has no rollouts")
     listing = listing_of(subject.key)
     other = None if subject.other is None else listing_of(subject.other).rows
     rows = stored.with_other(stored.with_task_types(listing.rows, subject.types), other)
-    said = asked.text if asked.within == "said" else ""
-    status = Status(asked.status) if asked.status else None
-    places, unsearched = stored.filter_rows(rows, asked.show, status, asked.task_type, "" if said else asked.text), 0
-    if said:
-        having, searched = browser.search(listing, places, said, MAX_SEARCHED)
+    phrase = query.text if query.within == "said" else ""
+    status = Status(query.status) if query.status else None
+    places, unsearched = stored.filter_rows(rows, query.show, status, query.task_type, "" if phrase else query.text), 0
+    if phrase:
+        having, searched = browser.search(listing, places, phrase, MAX_SEARCHED)
         places, unsearched = having, len(places) - searched
-    return Found(rows, stored.sort_rows(rows, places, asked.sort, descending=asked.order == "down"), unsearched)
+    return FilteredRollouts(
+        rows, stored.sort_rows(rows, places, query.sort, descending=query.order == "down"), unsearched
+    )
 
 
-def listed(found: Found, asked: RolloutQuery) -> RolloutList:
+def list_page(found: FilteredRollouts, query: RolloutQuery) -> RolloutList:
     from skillopt_airflow.store.tables import rollout_browser as stored
 
-    last = max(1, math.ceil(len(found.places) / PAGE))
-    number = min(asked.page, last)
-    start = (number - 1) * PAGE
-    shown = stored.page(found.rows, found.places.slice(start, PAGE))
+    last = max(1, math.ceil(len(found.places) / PAGE_ROWS))
+    number = min(query.page, last)
+    start = (number - 1) * PAGE_ROWS
+    shown = stored.page(found.rows, found.places.slice(start, PAGE_ROWS))
     return RolloutList(
-        rows=[(row, asked.address(mark=row.mark, place=place)) for place, row in enumerate(shown, start + 1)],
+        rows=[(row, query.address(mark=row.mark, place=place)) for place, row in enumerate(shown, start + 1)],
         first=start + 1,
         shown=len(found.places),
         page=number,
         last=last,
         counts=stored.counts(found.rows),
-        types=[name for name in stored.task_types(found.rows) if len(name) <= MAX_IN_ADDRESS][:MAX_TYPES],
+        types=[name for name in stored.task_types(found.rows) if len(name) <= MAX_TYPE_CHARS][:MAX_TYPES],
         unsearched=found.unsearched,
     )
 
 
-def _at_place(found: Found, asked: RolloutQuery) -> Response:
-    """Lead to the item at a place of the list, the last one where there are fewer, or to the list where it is empty."""
+def _redirect_to_place(found: FilteredRollouts, query: RolloutQuery) -> Response:
+    """Redirect to the item at a position of the list, at most the last, or to the list if it is empty."""
     from skillopt_airflow.store.tables.rollout_browser import page as rows_at
 
-    place = min(asked.place, len(found.places))
+    place = min(query.place, len(found.places))
     rows = rows_at(found.rows, found.places.slice(place - 1, 1)) if place else []
-    where = asked.address(mark=rows[0].mark, place=place) if rows else asked.address(place=0)
-    return RedirectResponse(where, 303, headers=PRIVATE)
+    url = query.address(mark=rows[0].mark, place=place) if rows else query.address(place=0)
+    return RedirectResponse(url, 303, headers=PRIVATE)

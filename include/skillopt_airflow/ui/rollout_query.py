@@ -1,4 +1,4 @@
-"""The question of a page of rollouts: the parameters of its address, and which rollouts of which skill they ask for."""
+"""The query of a rollout page: its URL parameters, and the rollouts and skills that they select."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
@@ -25,58 +25,56 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.report.rollout_stages import Planned, Stage
 
 MAX_SKILLS = 300
-"""Skills that can be chosen for a comparison, the newest versions first; the address can name any."""
+"""Newest skills offered for a comparison; the URL can name any other."""
 DIGITS = 12
-"""Digits of a skill's hash that its rollouts are found by."""
+"""Digits of a skill's hash in paths."""
 
 
 class RolloutQuery(BaseModel):
-    """The parameters; one that is left out has its default."""
-
     model_config = ConfigDict(frozen=True)
 
     moment: str = ""
-    """Of a run, as `Moment.name`; empty for the newest that has rollouts."""
+    """A `Moment.name` of the run; empty for the newest with rollouts."""
     at: str = Field(default="", exclude=True)
-    """Moment of the form that the other parameters were chosen in; empty where no form was."""
+    """Moment that the submitted form showed; empty without a form."""
     at_stage: str = Field(default="", exclude=True)
-    """Stage of that form."""
+    """Stage that the submitted form showed."""
     stage: str = ""
-    """Of the moment, by the name of its plan."""
+    """Name of a plan of the moment."""
     cell: int = Field(default=0, ge=0)
-    """Of an evaluation under several targets and harnesses, by its place among them."""
+    """Index of a cell of an evaluation."""
     target: str = ""
     harness: str = ""
     split: Literal[""] | Split = ""
     skill: str = ""
-    """Of a run, its key below the run's folder; else the beginning of its SHA-256, 12 digits."""
+    """In a run, its key below the run's folder; elsewhere the first 12 digits of its SHA-256."""
     draw: int = Field(default=0, ge=0)
     variant: int = Field(default=0, ge=0)
-    """Where a skill has rollouts under several settings: the place of these, most rollouts first."""
+    """Index of the settings that the skill ran with, most rollouts first."""
     other: str = ""
-    """Another skill to compare with; empty for none."""
+    """Skill to compare with; empty for none."""
     show: Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"] = "all"
     status: Literal[""] | Status = ""
     task_type: str = ""
     text: str = ""
     within: Literal["names", "said"] = "names"
-    """Where the text is looked for: in item ids and errors, or in what was said."""
+    """Search in item ids and errors, or in conversations."""
     sort: Literal["item_id", "score", "other", "difference", "status", "tokens", "seconds"] = "item_id"
     order: Literal["up", "down"] = "up"
     page: int = Field(default=1, ge=1)
     mark: str = Field(default="", pattern=r"^[0-9a-f]*$")
-    """The item that is opened, by the beginning of its fingerprint; empty for the list."""
+    """The item to show: the first digits of its fingerprint. Empty for the list."""
     place: int = Field(default=0, ge=0)
-    """The item by its place in the filtered list, from 1, where there is no mark; else where it was found there."""
+    """Position in the filtered list, from 1; selects the item if `mark` is empty."""
 
     @model_validator(mode="before")
     @classmethod
-    def _forget_skills_of_another_stage(cls, asked: dict[str, Any]) -> dict[str, Any]:
-        """Leave out skills that a form was sent with only because it showed them, when its moment or stage changed."""
+    def _drop_skills_of_another_stage(cls, query: dict[str, Any]) -> dict[str, Any]:
+        """Drop the skills of a submitted form whose moment or stage was changed: they belong to the old one."""
         shown = (("at", "moment"), ("at_stage", "stage"))
-        if all(asked.get(of_form, "") in ("", asked.get(chosen)) for of_form, chosen in shown):
-            return asked
-        return {name: value for name, value in asked.items() if name not in ("skill", "other")}
+        if all(query.get(of_form, "") in ("", query.get(chosen)) for of_form, chosen in shown):
+            return query
+        return {name: value for name, value in query.items() if name not in ("skill", "other")}
 
     @property
     def compares(self) -> bool:
@@ -87,74 +85,73 @@ class RolloutQuery(BaseModel):
         return self.show != "all" or bool(self.status or self.task_type or self.text)
 
     def address(self, **changes: object) -> str:
-        """Return the address of the same page with other values, relative to it."""
+        """Return the relative URL of the same page with other values."""
         return f"?{urlencode(self.changed(**changes).model_dump(mode='json', exclude_defaults=True))}"
 
     def changed(self, **changes: object) -> Self:
         return self.model_validate(self.model_dump() | changes)
 
 
-Asked = Annotated[RolloutQuery, Query()]
+RolloutParams = Annotated[RolloutQuery, Query()]
 
 
 class Choice(NamedTuple):
-    """A parameter that says which rollouts are meant, with the values that it may have."""
+    """A parameter with its valid values."""
 
     parameter: str
     label: str
     options: Mapping[str, str]
-    """What people read, by value."""
+    """Labels by value."""
     chosen: str
 
 
 class Subject(NamedTuple):
-    """The rollouts that are asked for: some of one skill, maybe beside another skill's on the same items."""
+    """The selected rollouts of a skill, and maybe of another skill on the same items."""
 
     title: str
     benchmark: str
     store: "ObjectStore"
     prefix: str
     rules: EvaluationGroup
-    """Say which score counts."""
+    """Define which score counts."""
     choices: tuple[Choice, ...]
     key: "RolloutKey | None" = None
-    """None where nothing was rolled out."""
+    """None without rollouts."""
     label: str = ""
-    """The skill, for people."""
+    """Label of the skill."""
     other: "RolloutKey | None" = None
     other_label: str = ""
     run: str = ""
-    """The run whose failures count; those of any run if it is empty."""
+    """The run whose failures count; empty for any run."""
     alone: bool = False
-    """True if no other run rolls out these items, so that what others stored is passed over."""
+    """Ignore the rollouts of other runs."""
     items: "pa.Table | None" = None
-    """The items that count, with their types; those of every item if None."""
+    """The items to show, with their types; None for every item."""
     types: "pa.Table | None" = None
-    """Types by item, where they are stored."""
+    """Stored types by item."""
     planned: int | None = None
-    """The number of items, where a plan says it."""
+    """Number of planned items, if known."""
     rival: str = ""
-    """The value of `other` by which the two skills that a gate compares are seen side by side."""
+    """Value of `other` that shows the two skills compared by a gate side by side."""
     notes: tuple[str, ...] = ()
 
 
-def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
-    """Return the rollouts of a run that the address asks for: of one stage and skill.
+def of_run(ref: RunRef, query: RolloutQuery) -> Subject:
+    """Select the rollouts of one stage and skill of a run.
 
     Raises:
         ObjectMissing: the run has stored nothing yet.
-        SkillOptError: its documents cannot be read.
     """
     from skillopt_airflow.training.champion.publication import as_published
     from skillopt_airflow.training.report import rollout_stages as stages
 
-    run = TrainingRun(ref, buckets.KeptConnections())
+    run = TrainingRun(ref, buckets.CachedConnections())
     moments = stages.reached(run)
-    stage = stages.find_stage(run, moments, asked.moment, asked.stage)
+    stage = stages.find_stage(run, moments, query.moment, query.stage)
     if stage.splits and stage.name.startswith(stages.PUBLICATION):
         run = as_published(run, stage.name.removeprefix(stages.PUBLICATION))
     labels = {moment.name: stages.label_of(moment) for moment in moments}
-    begun = Subject(
+    subject = Subject(
         title=labels[stage.moment.name],
         benchmark=ref.benchmark,
         store=run.store,
@@ -164,43 +161,43 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
         run=ref.run,
     )
     if not stage.name:
-        return begun
+        return subject
     model = run.config.model
-    another = f" for {model.target}" if run.for_another_model else ""
-    another = f" under {model.target}, {model.harness}" if stage.name == "score" else another
-    begun = begun._replace(
-        title=f"{begun.title}, {stage.names[stage.name]}{another}",
-        choices=(*begun.choices, Choice("stage", "Stage", stage.names, stage.name)),
+    suffix = f" for {model.target}" if run.for_another_model else ""
+    suffix = f" under {model.target}, {model.harness}" if stage.name == "score" else suffix
+    subject = subject._replace(
+        title=f"{subject.title}, {stage.names[stage.name]}{suffix}",
+        choices=(*subject.choices, Choice("stage", "Stage", stage.names, stage.name)),
     )
     if not stage.splits:
-        return begun
+        return subject
     rival = stages.current_before(run, stage.moment) if stage.name == "evaluate" else ""
-    return _with_skills(run, begun, stage, asked)._replace(rival=rival or "")
+    return _with_skills(run, subject, stage, query)._replace(rival=rival or "")
 
 
-def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: RolloutQuery) -> Subject:
-    """Return the subject with what is rolled out of a split, under which skill, and beside which one."""
+def _with_skills(run: TrainingRun, subject: Subject, stage: "Stage", query: RolloutQuery) -> Subject:
+    """Add the split, the skill, and the skill to compare with."""
     from skillopt_airflow.training.report.rollout_stages import skills_of
 
-    split = next((one for one in stage.splits if one == asked.split), next(iter(stage.splits)))
+    split = next((one for one in stage.splits if one == query.split), next(iter(stage.splits)))
     plan = stage.splits[split]
     labels = dict(skills_of(run, stage.moment, stage.name, plan.skills))
-    skill = asked.skill if asked.skill in labels else plan.skills[0]
-    other = asked.other if asked.other in labels and asked.other != skill else ""
-    draw = asked.draw if asked.draw in plan.draws else plan.draws[0]
-    # The page of an item lists nothing.
-    items = None if asked.mark else _items(run, split, plan)
+    skill = query.skill if query.skill in labels else plan.skills[0]
+    other = query.other if query.other in labels and query.other != skill else ""
+    draw = query.draw if query.draw in plan.draws else plan.draws[0]
+    # An item's page shows no list.
+    items = None if query.mark else _items(run, split, plan)
 
     def key(name: str) -> "RolloutKey":
         return run.rollout_key(split, run.document(f"{run.keys.folder}{name}"), draw)
 
-    return begun._replace(
+    return subject._replace(
         choices=(
-            *begun.choices,
+            *subject.choices,
             Choice("split", "Split", {name.value: name.value for name in stage.splits}, split.value),
             Choice("skill", "Skill", labels, skill),
             Choice("draw", "Draw", _draws(plan.draws), str(draw)),
-            Choice("other", "Beside", _others(labels, skill), other),
+            Choice("other", "Compare with", _others(labels, skill), other),
         ),
         key=key(skill),
         label=labels[skill],
@@ -227,12 +224,11 @@ def _items(run: TrainingRun, split: Split, plan: "Planned") -> "pa.Table":
     return table.filter(pc.is_in(table["id"], value_set=pa.array(plan.item_ids, pa.string())))
 
 
-def of_skill(benchmark: str, asked: RolloutQuery) -> Subject:
-    """Return a skill's rollouts on a split that the address asks for, whatever runs have stored them.
+def of_skill(benchmark: str, query: RolloutQuery) -> Subject:
+    """Select a skill's rollouts on a split, from all runs.
 
     Raises:
-        DataError: the skill has none, or none for the target or under the harness that is named.
-        SkillOptError: they cannot be read.
+        DataError: the skill has none, or none for the given target or harness.
     """
     from skillopt_airflow.store.tables.rollout_browser import RolloutBrowser
     from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
@@ -240,15 +236,15 @@ def of_skill(benchmark: str, asked: RolloutQuery) -> Subject:
     config = benchmark_config(benchmark)
     store, prefix = buckets.open_bucket(config.storage, config.storage.bucket), config.storage.prefix
     browser, partitions = RolloutBrowser(store, prefix), RolloutPartitions(store, prefix)
-    there = partitions.of_skill(benchmark, asked.skill[:DIGITS], asked.target)
-    one = _closest(there, asked, config.model.harness)
+    available = partitions.of_skill(benchmark, query.skill[:DIGITS], query.target)
+    one = _closest(available, query, config.model.harness)
     variants = browser.variants(one)
     if not variants:
-        raise DataError(f"the rollouts of skill {asked.skill!r} were removed just now")
-    variant = variants[min(asked.variant, len(variants) - 1)]
-    published = published_skills(buckets.KeptConnections(), config.storage, benchmark, one.target).list_versions()
+        raise DataError(f"the rollouts of skill {query.skill!r} have just been deleted")
+    variant = variants[min(query.variant, len(variants) - 1)]
+    published = published_skills(buckets.CachedConnections(), config.storage, benchmark, one.target).list_versions()
     names = _names(published, [*partitions.comparable_skills(one), one.skill])
-    other = asked.other[:DIGITS]
+    other = query.other[:DIGITS]
     other = other if other in names and other != one.skill else ""
     other_key, notes = _like(browser.variants(one._replace(skill=other)), variant) if other else (None, ())
     return Subject(
@@ -258,9 +254,9 @@ def of_skill(benchmark: str, asked: RolloutQuery) -> Subject:
         prefix=prefix,
         rules=config.evaluation,
         choices=(
-            *_choices([found for found in there if found.target == one.target], one),
+            *_choices([each for each in available if each.target == one.target], one),
             Choice("variant", "Settings", _variants(variants), str(variants.index(variant))),
-            _beside(names, one.skill, other),
+            _other_choice(names, one.skill, other),
         ),
         key=variant.key,
         label=names[one.skill],
@@ -271,42 +267,36 @@ def of_skill(benchmark: str, asked: RolloutQuery) -> Subject:
     )
 
 
-def _closest(there: "Sequence[Partition]", asked: RolloutQuery, usual: str) -> "Partition":
-    """Return the partition of the target and harness, where they are asked for, that has most of the rest.
-
-    Where no harness is asked for, the usual one comes first.
+def _closest(partitions: "Sequence[Partition]", query: RolloutQuery, usual: str) -> "Partition":
+    """Return the partition that matches the query best, preferring the usual harness.
 
     Raises:
-        DataError: there is none.
+        DataError: none has the queried target and harness.
     """
-    named = {name: value for name, value in (("target", asked.target), ("harness", asked.harness)) if value}
-    own = [one for one in there if all(getattr(one, name) == value for name, value in named.items())]
+    named = {name: value for name, value in (("target", query.target), ("harness", query.harness)) if value}
+    own = [one for one in partitions if all(getattr(one, name) == value for name, value in named.items())]
     if not own:
         under = "".join(f", {name} {value!r}" for name, value in named.items())
         raise DataError(
-            f"there are no rollouts of skill {asked.skill!r}{under}; they may be gone by retention.trajectory_days"
+            f"there are no rollouts of skill {query.skill!r}{under}. They may be deleted (retention.trajectory_days)"
         )
-    return max(own, key=lambda one: (one.split == asked.split, one.draw == asked.draw, one.harness == usual))
+    return max(own, key=lambda one: (one.split == query.split, one.draw == query.draw, one.harness == usual))
 
 
 def _names(versions: Iterable[str], skills: Iterable[str]) -> dict[str, str]:
-    """Return what people call skills by the beginnings of their hashes: the version, where one is published.
-
-    The newest version comes first, what is not published last.
-    """
+    """Return the labels of skills by hash prefix, newest version first and unpublished skills last."""
     published = {version.partition("-")[2]: version for version in versions}
     ordered = sorted(skills, key=lambda skill: published.get(skill, ""), reverse=True)
     return {skill: published.get(skill, f"skill {skill}") for skill in ordered}
 
 
-def _choices(there: "Sequence[Partition]", partition: "Partition") -> tuple[Choice, ...]:
-    """Return what says which partition is meant, with what there is of the skill and the target."""
-    own = [one for one in there if one.harness == partition.harness]
+def _choices(partitions: "Sequence[Partition]", partition: "Partition") -> tuple[Choice, ...]:
+    own = [one for one in partitions if one.harness == partition.harness]
     draws = sorted({one.draw for one in own if one.split == partition.split})
     return (
         Choice("target", "", {partition.target: partition.target}, partition.target),
         Choice("skill", "", {partition.skill: partition.skill}, partition.skill),
-        Choice("harness", "Harness", {one.harness: one.harness for one in there}, partition.harness),
+        Choice("harness", "Harness", {one.harness: one.harness for one in partitions}, partition.harness),
         Choice("split", "Split", {one.split.value: one.split.value for one in own}, partition.split.value),
         Choice("draw", "Draw", _draws(draws), str(partition.draw)),
     )
@@ -316,10 +306,9 @@ def _draws(draws: Iterable[int]) -> dict[str, str]:
     return {str(number): f"draw {number + 1}" for number in draws}
 
 
-def _beside(names: Mapping[str, str], skill: str, other: str) -> Choice:
-    """Return the choice of another skill: of the first of them, and of the one that the address names."""
+def _other_choice(names: Mapping[str, str], skill: str, other: str) -> Choice:
     most = dict(list(names.items())[:MAX_SKILLS])
-    label = "Beside" if len(most) == len(names) else f"Beside ({len(most):,} of {len(names):,} skills)"
+    label = "Compare with" if len(most) == len(names) else f"Compare with ({len(most):,} of {len(names):,} skills)"
     return Choice("other", label, _others(most | ({other: names[other]} if other else {}), skill), other)
 
 
@@ -335,20 +324,20 @@ def _variants(variants: "Sequence[Variant]") -> dict[str, str]:
 
 
 def _like(variants: "Sequence[Variant]", variant: "Variant") -> "tuple[RolloutKey | None, tuple[str, ...]]":
-    """Return the rollouts of another skill under the same settings; under others, with a note, where there are none.
+    """Return another skill's rollouts with the same settings, else with other settings and a note.
 
-    None where it has no rollouts of the draw at all.
+    Return None if it has no rollouts of the draw.
     """
     for one in variants:
         if (one.key.settings_sha256, one.key.image) == (variant.key.settings_sha256, variant.key.image):
             return one.key, ()
     if not variants:
-        return None, ("The skill beside has no rollouts of this draw.",)
-    return variants[0].key, ("The two skills ran under different settings or programs: not only they differ here.",)
+        return None, ("The other skill has no rollouts of this draw.",)
+    return variants[0].key, ("The two skills ran with different settings or programs, which may explain differences.",)
 
 
 def _types(store: "ObjectStore", prefix: str, variant: "Variant") -> "pa.Table | None":
-    """Return the types of the items, as a run that stored some of the rollouts has them."""
+    """Return the types of the items from a run that stored some of the rollouts."""
     from skillopt_airflow.store.data.items import load_ref_table
     from skillopt_airflow.store.keys import RunKeys
 

@@ -1,4 +1,4 @@
-"""The list of skills, and the page of one: what it says and why, its versions, what nights found, what can be done."""
+"""The list of skills, and a skill's page with its text, versions, nights, and actions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from skillopt_airflow.pipeline.tasks.dag_ids import (
     train_dag_id,
 )
 from skillopt_airflow.report.html_pages import sparkline
-from skillopt_airflow.report.view import diff_lines, origin_detail, slug_of, spoken_moment
+from skillopt_airflow.report.view import diff_lines, origin_detail, readable_moment, slug_of
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import Readable, may_read
 from skillopt_airflow.ui.pages import app, message_page, page
@@ -40,25 +40,23 @@ SKILLS_VIEW = {
     "icon": f"{UI_PREFIX.removeprefix('/')}/static/skills.svg",
     "icon_dark_mode": f"{UI_PREFIX.removeprefix('/')}/static/skills-dark.svg",
     "url_route": "skillopt-skills",
-    # Without a slash in front, a browser reads it below the path that the API server itself is at.
+    # No leading slash, so that browsers resolve it below the API server's base path.
     "href": f"{UI_PREFIX.removeprefix('/')}/skills",
 }
 """The entry in Airflow's navigation."""
-LINES = 25
-"""Lines of one page: each is read when it is shown."""
+PAGE_ROWS = 25
 THREADS = 10
-"""As many connections as an S3 client keeps."""
+"""The size of an S3 client's connection pool."""
 MAX_QUERY_CHARS = 200
 
 
-class Line(NamedTuple):
+class SkillRow(NamedTuple):
     benchmark: str
     target: str = ""
-    """Empty where the benchmark has neither published skills nor nights."""
+    """Empty if the benchmark has neither published skills nor nights."""
     problem: str = ""
-    """Why the benchmark, or the skill, cannot be read."""
+    """Error of reading the benchmark or the skill."""
     skill: "SkillOverview | None" = None
-    """None until it is read."""
 
     @property
     def train_dag(self) -> str:
@@ -80,8 +78,8 @@ class Line(NamedTuple):
         if self.skill is None or not self.skill.nights:
             return ""
         nights = self.skill.nights
-        described = f"Evidence of a decline over {len(nights)} nights; now {self.evidence}."
-        return sparkline([night.decline for night in nights], nights[-1].judgement.alarm, described)
+        description = f"Evidence of a decline over {len(nights)} nights; now {self.evidence}."
+        return sparkline([night.decline for night in nights], nights[-1].judgement.alarm, description)
 
 
 @app.get("/skills")
@@ -91,37 +89,32 @@ def skills(
     q: Annotated[str, Query(max_length=MAX_QUERY_CHARS)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
 ) -> HTMLResponse:
-    """Return a page of the list: of the benchmarks that the user may read, those with the words `q` in their names."""
+    """List the readable benchmarks and targets whose names contain all words of `q`."""
     with ThreadPoolExecutor(THREADS) as pool:
-        # What there is to see before what there is to do.
-        lines = sorted((line for found in pool.map(_lines, readable) for line in found), key=lambda one: not one.target)
-        wanted = [line for line in lines if matches(line, q)]
-        last = max(1, -(-len(wanted) // LINES))
-        shown = list(pool.map(_read, wanted[(min(number, last) - 1) * LINES :][:LINES]))
+        # List benchmarks that have a skill first.
+        rows = sorted((row for each in pool.map(_rows, readable) for row in each), key=lambda one: not one.target)
+        matching = [row for row in rows if matches(row, q)]
+        last = max(1, -(-len(matching) // PAGE_ROWS))
+        shown = list(pool.map(_read, matching[(min(number, last) - 1) * PAGE_ROWS :][:PAGE_ROWS]))
     return page(
         request,
         "skills.html",
-        lines=shown,
+        rows=shown,
         query=q,
-        total=sum(1 for line in lines if line.target),
-        found=len(wanted),
+        total=sum(1 for row in rows if row.target),
+        matching=len(matching),
         readable=len(readable),
         number=min(number, last),
         last=last,
     )
 
 
-def matches(line: Line, query: str) -> bool:
-    names = f"{line.benchmark} {line.target}".casefold()
+def matches(row: SkillRow, query: str) -> bool:
+    names = f"{row.benchmark} {row.target}".casefold()
     return all(word in names for word in query.casefold().split())
 
 
 def buckets_of(config: TrainConfig) -> "Buckets":
-    """Return where a benchmark's runs and skills are.
-
-    Raises:
-        ConfigError: Airflow has no connection of this name.
-    """
     from skillopt_airflow.training.report.skill_overview import Buckets
     from skillopt_airflow.ui.buckets import open_bucket
 
@@ -129,33 +122,32 @@ def buckets_of(config: TrainConfig) -> "Buckets":
     return Buckets(open_bucket(storage, storage.bucket), open_bucket(storage, storage.artifact_bucket), storage.prefix)
 
 
-def _lines(benchmark: str) -> Sequence[Line]:
-    """Return a line for every target of a benchmark, or one that says that there is none, or why that is not known."""
+def _rows(benchmark: str) -> Sequence[SkillRow]:
+    """Return one row per target of a benchmark; one row without a target if it has none, or with the error."""
     from skillopt_airflow.training.report.skill_overview import targets
 
     try:
-        found = targets(buckets_of(benchmark_config(benchmark)), benchmark)
+        names = targets(buckets_of(benchmark_config(benchmark)), benchmark)
     except (SkillOptError, AirflowException) as error:
-        return [Line(benchmark, problem=str(error))]
-    return [Line(benchmark, target) for target in found] if found else [Line(benchmark)]
+        return [SkillRow(benchmark, problem=str(error))]
+    return [SkillRow(benchmark, target) for target in names] if names else [SkillRow(benchmark)]
 
 
-def _read(line: Line) -> Line:
+def _read(row: SkillRow) -> SkillRow:
     from skillopt_airflow.training.report.skill_overview import overview
 
-    if not line.target:
-        return line
+    if not row.target:
+        return row
     try:
-        buckets = buckets_of(benchmark_config(line.benchmark))
-        return line._replace(skill=overview(buckets, line.benchmark, line.target))
+        buckets = buckets_of(benchmark_config(row.benchmark))
+        return row._replace(skill=overview(buckets, row.benchmark, row.target))
     except SkillOptError as error:
-        return line._replace(problem=str(error))
+        return row._replace(problem=str(error))
 
 
 class FilledForm(NamedTuple):
     name: str
-    what: str
-    """What it does."""
+    description: str
     dag_id: str
     conf: Mapping[str, Any]
 
@@ -171,15 +163,15 @@ class FilledForm(NamedTuple):
 def forms_of(
     benchmark: str, target: str, champion: str, trained_by: str, back_to: str, overrides: Mapping[str, Any]
 ) -> list[FilledForm]:
-    """Return what can be done with a skill.
+    """Return the trigger forms for a skill.
 
     Args:
-        benchmark: its benchmark.
-        target: its model.
-        champion: its version; empty if there is none, so that nothing can be done with it.
-        trained_by: the run that trained it.
-        back_to: the champion that it followed; empty if there is none.
-        overrides: knobs that runs with its model need besides the model's name.
+        benchmark: the benchmark of the skill.
+        target: the target model of the skill.
+        champion: the champion's version; empty if nothing is published, which gives no forms.
+        trained_by: the run that trained the champion.
+        back_to: the previous champion; empty if there is none.
+        overrides: knobs that runs with this target also need.
     """
     if not champion:
         return []
@@ -187,8 +179,8 @@ def forms_of(
     forms = [
         FilledForm(
             "Evaluate",
-            f"Scores the champion and {back_to or 'the seed skill'} on the test split, with intervals. Add models to "
-            "targets, or programs to harnesses, to compare the skills there as well.",
+            f"Scores the champion and {back_to or 'the seed skill'} on the test split. Add models to targets or "
+            "programs to harnesses to compare the skills there too.",
             evaluate_dag_id(benchmark),
             {
                 "skills": [back_to or "seed", champion],
@@ -198,16 +190,16 @@ def forms_of(
         ),
         FilledForm(
             "Re-gate",
-            "Runs a night: champion, the one before it and the seed on that night's fresh items. Give the form a "
-            "logical date shortly after the night's end, such as 00:01 of the next day; midnight itself belongs to the "
-            "run that the schedule makes for another night.",
+            "Runs a night: champion, previous champion, and seed on that night's fresh items. Set a logical date right "
+            "after the night's end, such as 00:01 of the next day; midnight belongs to a scheduled run of another "
+            "night.",
             regate_dag_id(benchmark),
             {"target": target, **more},
         ),
         FilledForm(
             "Publish for another model",
-            "Measures the skill of the same training on another target model, and publishes it there if it passes the "
-            "gate. Put the model's name into the form.",
+            "Measures the skill of the same training on another target model, and publishes it if it passes the gate. "
+            "Enter the model's name in the form.",
             publish_dag_id(benchmark),
             {"run": trained_by, "target": "provider:model"},
         ),
@@ -216,7 +208,7 @@ def forms_of(
         forms.append(
             FilledForm(
                 "Roll back",
-                f"Moves the champion back to {back_to}, after an approval.",
+                f"Makes {back_to} the champion again, after an approval.",
                 rollback_dag_id(benchmark),
                 {"version": back_to, "reason": "", "leaving": champion, "model.target": target, **more},
             )
@@ -225,14 +217,14 @@ def forms_of(
 
 
 SEED = "seed"
-"""Names the seed skill among the versions."""
-ASKING = (("trainings", train_dag_id), ("publications", publish_dag_id), ("rollbacks", rollback_dag_id))
-"""What may wait for an approval, and the DAG that asks."""
+"""The seed skill in lists of versions."""
+APPROVALS = (("trainings", train_dag_id), ("publications", publish_dag_id), ("rollbacks", rollback_dag_id))
+"""Kinds of approval, and the DAG that waits for each."""
 MAX_LINES = 500
-"""Lines of a skill that are compared, or shown with their origins."""
+"""Longest skill that is compared, or shown with origins."""
 MAX_DIFF_CHARS = 100_000
 MAX_CHOICES = 300
-"""Versions that can be chosen for a comparison, the newest ones; the address can name any."""
+"""Newest versions offered for a comparison; the URL can name any other."""
 MAX_NAME = 300
 
 
@@ -240,9 +232,9 @@ class OriginLine(NamedTuple):
     number: int
     text: str
     origin: str
-    """Empty where it is that of the line before."""
+    """Empty if it equals the previous line's."""
     href: str
-    """The edit in the report of the run, below the pages of this app; empty for a line of the seed, or of an import."""
+    """Link to the edit in the run's report; empty for lines without an edit."""
     detail: str
 
 
@@ -250,9 +242,9 @@ class Diff(NamedTuple):
     before: str
     after: str
     lines: Sequence[tuple[str, str]]
-    """Each with its class in the stylesheet."""
+    """CSS class and text."""
     problem: str
-    """Why there is none; empty if there is."""
+    """Reason why there is no diff."""
 
 
 @app.get("/skills/{benchmark}", dependencies=[Depends(may_read)])
@@ -273,7 +265,7 @@ def skill(
         return page(request, "no_skill.html", benchmark=benchmark, train_dag=train_dag_id(benchmark))
     target = target if target else known[0]
     if target not in known:
-        return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
+        return message_page(404, "No such skill", f"{benchmark} has no versions and no nights for {target}.")
     details = read_details(buckets, benchmark, target, number)
     champion, last = details.champion, max(1, -(-len(details.versions) // VERSIONS))
     version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
@@ -293,8 +285,8 @@ def skill(
         choices=[*details.versions[:MAX_CHOICES], SEED],
         lines=lines,
         lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(lines) if champion else 0,
-        asking=[(what, dag(benchmark)) for what, dag in ASKING],
-        forms=forms_of(benchmark, target, version, trained_by, followed(details), own),
+        approvals=[(label, dag(benchmark)) for label, dag in APPROVALS],
+        forms=forms_of(benchmark, target, version, trained_by, previous_champion(details), own),
         regate_dag=regate_dag_id(benchmark),
         train_dag=train_dag_id(benchmark),
         number=min(number, last),
@@ -312,8 +304,8 @@ def chart(details: "SkillDetails") -> str:
     return nights_chart(details.nights, events[::-1])
 
 
-def followed(details: "SkillDetails") -> str:
-    """Return the champion that the present one followed; empty if none of the moves that are read tells."""
+def previous_champion(details: "SkillDetails") -> str:
+    """Return the version of the previous champion; empty if the loaded moves don't contain it."""
     from skillopt_airflow.store.aliases import champion_before
 
     before = champion_before([move.alias for move in reversed(details.moves)])
@@ -321,7 +313,7 @@ def followed(details: "SkillDetails") -> str:
 
 
 def connection_of(champion: "Champion | None", own: TrainConfig) -> "JsonObject":
-    """Return the knob that names the connection of the champion's target; empty where it is the benchmark's own."""
+    """Return an override for the champion's target connection; empty if it is the benchmark's."""
     model = None if champion is None else champion.manifest.config.get("model")
     conn_id = model.get("target_conn_id") if isinstance(model, dict) else None
     return {} if conn_id in (None, own.model.target_conn_id) else {"model.target_conn_id": conn_id}
@@ -330,9 +322,7 @@ def connection_of(champion: "Champion | None", own: TrainConfig) -> "JsonObject"
 def diff_between(
     artifacts: "ArtifactStore", benchmark: str, details: "SkillDetails", before: str, after: str
 ) -> Diff | None:
-    """Return what changed from one version to another; without names, what the champion changed.
-
-    None where there is nothing to compare.
+    """Compare two versions, by default the champion with its predecessor; None without a version.
 
     Raises:
         StoreError: a version was changed after it was published.
@@ -341,7 +331,7 @@ def diff_between(
     after = after or (champion.alias.version if champion else next(iter(details.versions), ""))
     if not after:
         return None
-    before = before or followed(details) or SEED
+    before = before or previous_champion(details) or SEED
     texts = []
     for name in (before, after):
         if name != SEED and name not in details.versions:
@@ -360,33 +350,32 @@ def diff_between(
 
 
 def champion_lines(benchmark: str, details: "SkillDetails") -> list[OriginLine]:
-    """Return the champion's first lines with what wrote each, as its manifest has it."""
+    """Return the champion's first lines with their origins from the manifest."""
     champion, lines, before = details.champion, [], None
     if champion is None:
         return []
     texts, origins = champion.skill.removesuffix("\n").split("\n"), champion.manifest.lines
     for place, text in enumerate(texts[:MAX_LINES]):
-        found = _origin(benchmark, champion.manifest.run, origins[place] if place < len(origins) else None)
-        lines.append(OriginLine(place + 1, text, *(found if found != before else ("", "", ""))))
-        before = found
+        origin = _origin(benchmark, champion.manifest.run, origins[place] if place < len(origins) else None)
+        lines.append(OriginLine(place + 1, text, *(origin if origin != before else ("", "", ""))))
+        before = origin
     return lines
 
 
 def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str, str, str]:
-    """Return what wrote a line, the address of that edit, and more about it."""
+    """Return the origin, link, and detail of an `OriginLine`."""
     if origin is None:
-        return "not known", "", ""
-    wrote, own = origin.run or run, not origin.run
+        return "unknown", "", ""
     if origin.edit is None:
         return "seed", "", ""
-    moment = spoken_moment(origin.moment)
-    said = moment if own else f"{moment} of run {wrote}"
-    address = f"runs/{benchmark}/{wrote}/report#{slug_of(origin.moment)}-edit-{origin.edit}"
-    return said, address, origin_detail(origin.op, origin.minibatches)
+    moment = readable_moment(origin.moment)
+    text = f"{moment} of run {origin.run}" if origin.run else moment
+    link = f"runs/{benchmark}/{origin.run or run}/report#{slug_of(origin.moment)}-edit-{origin.edit}"
+    return text, link, origin_detail(origin.op, origin.minibatches)
 
 
 def _text(artifacts: "ArtifactStore", benchmark: str, details: "SkillDetails", version: str) -> str | None:
-    """Return the text of a version, which may have been read already; None of one that was never completed."""
+    """Return the text of a version, from `details` if possible; None if it was never completed."""
     from skillopt_airflow.training.report.skill_overview import read_version
 
     if version == SEED:

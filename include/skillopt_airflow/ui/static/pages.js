@@ -1,5 +1,5 @@
 "use strict";
-// The one script of the pages: Airflow's colours, its time zone, links out of its frame, and regions that renew themselves.
+// The script of the pages: Airflow's theme and time zone, links out of its frame, and regions that refresh.
 (() => {
   const root = document.documentElement;
 
@@ -37,7 +37,7 @@
     }
   }
 
-  // Airflow's frame lets no link change the page around it, but is of the same origin: that page follows the link itself.
+  // Airflow's sandboxed frame can't navigate the page around it. Both have the same origin, so that page follows the link.
   function follow(event) {
     const link = event.target instanceof Element ? event.target.closest("a[target=_top]") : null;
     if (link === null || window.parent === window || event.defaultPrevented) return;
@@ -57,7 +57,7 @@
       button.textContent = "Copied";
     } catch {
       getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
-      button.textContent = "Selected: copy it with the keyboard";
+      button.textContent = "Selected: copy with the keyboard";
     }
   }
 
@@ -65,7 +65,7 @@
 
   function renew(region, fresh) {
     delete region.dataset.stale;
-    // What is as it was stays, with what somebody has selected in it.
+    // Keep an unchanged region, with any text that the user has selected.
     if (sent.get(region.id) === fresh.outerHTML) return;
     sent.set(region.id, fresh.outerHTML);
     announce(region, fresh);
@@ -80,14 +80,14 @@
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   }
 
-  // A reader hears the one line of the page that is a status, and of a region nothing but this.
+  // Screen readers announce only the status line.
   function announce(region, fresh) {
-    const said = fresh.dataset.announce;
+    const text = fresh.dataset.announce;
     const status = document.querySelector("[role=status]");
-    if (said && said !== region.dataset.announce && status !== null) status.textContent = said;
+    if (text && text !== region.dataset.announce && status !== null) status.textContent = text;
   }
 
-  // Logged out, no right to it any more, or gone: asking again brings nothing else.
+  // Logged out, no permission, or gone: retrying doesn't help.
   const FINAL = [401, 403, 404];
 
   const regions = () => [...document.querySelectorAll("[data-refresh][id]")];
