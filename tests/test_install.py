@@ -13,8 +13,8 @@ from uv import find_uv_bin
 
 PROJECT = Path(__file__).parents[1]
 PROBE = Path(__file__).with_name("dag_probe.py")
-README = (PROJECT / "README.md").read_text(encoding="utf-8")
-DAG_FILES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PAGE = (PROJECT / "docs" / "own_airflow.md").read_text(encoding="utf-8")
+DAG_FILES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 DAG_FILE = DAG_FILES[0]
 
 

@@ -1,4 +1,4 @@
-"""What the README tells a user to type is right for today's code; test_readme_platform.py runs it."""
+"""The commands of README and docs/ are right for today's code; test_readme_platform.py runs them."""
 
 import re
 import shlex
@@ -14,25 +14,21 @@ from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.run.history import History, Publication
 from skillopt_airflow.models import connection
 
-README = (PROJECT / "README.md").read_text(encoding="utf-8")
-COMMANDS = [command for block in BLOCKS if block.page == "README.md" for command in block.commands]
+PAGES = {page: (PROJECT / page).read_text(encoding="utf-8") for page in sorted({block.page for block in BLOCKS})}
+COMMANDS = [(block.page, command) for block in BLOCKS for command in block.commands]
 
 
-def commands(word: str) -> list[list[str]]:
-    found = [shlex.split(line) for line in COMMANDS if line.split()[0] == word]
-    assert found, f"the README has no {word} command"
+def commands(word: str, *pages: str) -> list[list[str]]:
+    """The commands that begin with a word, of these pages or of all."""
+    found = [shlex.split(line) for page, line in COMMANDS if line.split()[0] == word and page in (pages or PAGES)]
+    assert found, f"no page has a {word} command"
     return found
-
-
-def reasons(block: Block) -> list[str]:
-    """Why the block is not run, as the list has it."""
-    return [why for page, beginning, why in NOT_RUN if page == block.page and block.text.startswith(beginning)]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_every_block_is_run_or_has_its_reason(block: Block) -> None:
     assert block.commands
-    assert len(reasons(block)) == (0 if block.is_run else 1)
+    assert block.is_run or len(block.reasons) == 1
 
 
 def test_every_reason_is_of_a_block_and_names_files_that_are_there() -> None:
@@ -44,7 +40,7 @@ def test_every_reason_is_of_a_block_and_names_files_that_are_there() -> None:
 
 def test_every_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = {words[1] for words in commands("make")} | set(re.findall(r"`make ([a-z-]+)", README))
+    named = {words[1] for words in commands("make")} | set(re.findall(r"`make ([a-z-]+)", "".join(PAGES.values())))
     assert named <= targets
 
 
@@ -54,13 +50,13 @@ def test_the_consumer_understands_its_command() -> None:
         assert consumer._parser().parse_args(words[2:]).bucket
 
 
-def test_the_demo_ends_with_commands_of_the_readme() -> None:
-    """So they are run as the README's are."""
+def test_the_demo_ends_with_commands_of_the_pages() -> None:
+    """So they are run as the pages' are."""
     published = Publication.model_construct(version="v0001-0123456789ab", key="skills")
     history = History.model_construct(target="openai-chat:stand-in-target", published=published)
     shown = [command for _, command in next_commands(history, Home(PROJECT / ".local"), StorageGroup())]
     assert len(shown) == 3
-    assert set(shown) <= set(COMMANDS)
+    assert set(shown) <= {command for _, command in COMMANDS}
 
 
 def test_the_demo_without_a_publication_names_none() -> None:
@@ -84,8 +80,9 @@ def test_the_demo_in_a_bucket_and_under_a_prefix_of_ones_own_says_so(monkeypatch
     assert again.startswith(".local/bin/airflow dags trigger search.train_searchqa ")
 
 
-def test_the_connections_lead_to_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    for words in commands("export"):
+@pytest.mark.parametrize("page", ["README.md", "docs/real_model.md"])
+def test_the_connections_lead_to_models(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in commands("export", page):
         name, _, value = words[1].partition("=")
         monkeypatch.setenv(name, value)
     assert connection.target_upstream("skillopt_target", None).dialect == "openai-chat"

@@ -1,4 +1,4 @@
-"""The commands of README and docs/, run as they stand there against a running platform; the README's first."""
+"""The commands of README and docs/, run as they stand there against a running platform; first_run.md's first."""
 
 import json
 import shlex
@@ -34,7 +34,7 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def folder(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like the one that the README's commands are typed in, with the state of the tests' platform."""
+    """A folder like the one that the pages' commands are typed in, with the state of the tests' platform."""
     folder = tmp_path_factory.mktemp("checkout")
     (folder / ".local").symlink_to(platform.home.root)
     (folder / "include").symlink_to(PROJECT / "include")
@@ -51,16 +51,16 @@ def airflow(platform: Any) -> Iterator[httpx.Client]:
         yield client
 
 
-def readme(beginning: str) -> Block:
-    """The README's only block that begins so."""
-    [block] = [block for block in BLOCKS if block.page == "README.md" and block.text.startswith(beginning)]
+def first_run(beginning: str) -> Block:
+    """The only block of docs/first_run.md that begins so."""
+    [block] = [block for block in BLOCKS if block.page == "docs/first_run.md" and block.text.startswith(beginning)]
     return block
 
 
-TRIGGER = readme('.local/bin/airflow dags trigger train_searchqa --conf \'{"train.num_epochs"')
-UNPAUSE = readme(".local/bin/airflow dags unpause")
-BACKFILL = readme(".local/bin/airflow backfill create")
-FETCH = readme(".local/bin/python include/skillopt_airflow/consumer.py fetch")
+TRIGGER = first_run('.local/bin/airflow dags trigger train_searchqa --conf \'{"train.num_epochs"')
+UNPAUSE = first_run(".local/bin/airflow dags unpause")
+BACKFILL = first_run(".local/bin/airflow backfill create")
+FETCH = first_run(".local/bin/python include/skillopt_airflow/consumer.py fetch")
 OWN_TESTS = {block.text for block in (TRIGGER, UNPAUSE, BACKFILL, FETCH)}
 OTHERS = [block for block in BLOCKS if block.is_run and block.text not in OWN_TESTS]
 UNPAUSES, TRIGGERS, BACKFILLS = "airflow dags unpause", "airflow dags trigger", "airflow backfill create"

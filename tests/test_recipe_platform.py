@@ -17,8 +17,9 @@ from skillopt_airflow.store.objects import ObjectStore
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 PROJECT = Path(__file__).resolve().parent.parent
-SECTION = (PROJECT / "README.md").read_text(encoding="utf-8").partition("## From a table to a trained skill")[2]
-COMMANDS = (re.search(r"```console\n(.*?)```", SECTION, re.DOTALL) or [""])[1].splitlines()
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+SECTION = README.partition("## Train on your own CSV\n")[2].partition("\n## ")[0]
+BLOCKS = re.findall(r"```console\n(.*?)```", SECTION, re.DOTALL)
 SECONDS = 300
 
 
@@ -46,7 +47,7 @@ def typed(command: str, folder: Path) -> None:
 
 
 def test_from_a_table_to_a_trained_skill(platform: Any, checkout: Path) -> None:
-    copy, copy_skill, up, read, trigger, fetch = COMMANDS
+    [copy, copy_skill, up, read], [trigger], [fetch] = (block.splitlines() for block in BLOCKS)
     typed(copy, checkout)
     typed(copy_skill, checkout)
     # The platform that `make up` starts runs already.
