@@ -98,7 +98,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
 
 @task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[Any]:
-    """Store a run per cell; push XComs `runs` and `skills`, and return what the mapped tasks take."""
+    """Store a run per cell; push XComs `runs` and `skills`, and return the input of the mapped tasks."""
     from skillopt_airflow.pipeline.tasks.triggered import cell_config, checked_form, new_run
     from skillopt_airflow.store.keys import scoring_name
     from skillopt_airflow.training.report.matrix import prepare_matrix
@@ -117,7 +117,7 @@ def prepare(benchmark: str) -> list[Any]:
 
 @task(trigger_rule="all_done_min_one_success")
 def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonObject:
-    """Store the matrix, even if rollouts failed; return its run, its number of scores, and what isn't better.
+    """Store the matrix, even if rollouts failed; return its run, its number of scores, and the skills that aren't better.
 
     Raises:
         AirflowFailException: a skill isn't better than the first one, and the form asks to fail then.
@@ -144,7 +144,7 @@ def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonOb
 
 
 def request_of(form: Mapping[str, Any], target: str) -> "MatrixRequest":
-    """Return what the form asks for; `target` is the benchmark's own. A value that occurs twice counts once.
+    """Return the form's request; `target` is the benchmark's own. A value that occurs twice counts once.
 
     Raises:
         ConfigError: a verdict is asked for without a policy or without a second skill.

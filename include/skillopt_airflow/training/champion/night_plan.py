@@ -1,4 +1,4 @@
-"""Before a night of re-gating is measured: who is the champion, and which fresh items are there."""
+"""The preparation of a night: its contenders and fresh items."""
 
 import json
 import logging
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROLES = ("champion", "seed", "previous")
-"""Roles in the order of the versions under which the night's run keeps their texts."""
+"""Roles, in the order of the run's skill versions."""
 
 
 class Contest(Document):
-    """The skills to measure, fixed when the night was prepared."""
+    """The skills to measure, fixed when the night is prepared."""
 
     date: str
     champion: Contender
@@ -56,7 +56,7 @@ class Contest(Document):
 
 
 class Commands(NamedTuple):
-    """The parts of the commands that are told: the id of the benchmark's DAG, and the night's overrides."""
+    """Parts of the commands in an error: the DAG id, and the night's overrides."""
 
     publish: str
     overrides: Mapping[str, JsonValue]
@@ -65,14 +65,14 @@ class Commands(NamedTuple):
 def prepare_night(
     run: TrainingRun, config: TrainConfig, date: str, base: str, commands: Commands
 ) -> list[JsonObject] | str:
-    """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
+    """Store a night's inputs; return its chunks, or why there is nothing to check.
 
     Args:
         date: YYYY-MM-DD.
-        base: the target that the benchmark is trained for when a run does not name another.
+        base: the benchmark's own target.
 
     Raises:
-        SkillOptError: of the kind that says what is wrong, such as that only other targets have a champion.
+        SkillOptError: for example, only other targets have a champion.
     """
     from skillopt_airflow.store.data.datasets import ENDINGS, partition_uri, read_partition
     from skillopt_airflow.store.data.files import DataFiles
@@ -105,9 +105,9 @@ def prepare_night(
 
 
 def _settled_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
-    """Return chunks without items for a night that is settled, which keeps what it measured; today's knobs act on it.
+    """Return empty chunks for a concluded night; its result stays, and current knobs apply to it.
 
-    Its items may be gone by now, or be others, or a training may have used what was fresh on its day.
+    Its items may have been removed, changed, or used by a training since.
     """
     record = run.store.find_model(run.keys.config, RunRecord)
     if record is None:
@@ -117,7 +117,7 @@ def _settled_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] |
 
 
 def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "ArtifactStore | None":
-    """Return the skills published for the night's target, or else for the benchmark's; None if there are none."""
+    """Return the published skills of the night's target, else of the benchmark's; None if there are none."""
     for target in dict.fromkeys((str(config.model.target), base)):
         artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, target)
         if artifacts.champion.read() is not None:
@@ -126,10 +126,10 @@ def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "Artifac
 
 
 def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Commands) -> None:
-    """Refuse a night whose target has no champion where other targets have one, which would go unchecked.
+    """Refuse a night whose target has no champion while other targets do, whose champions would go unchecked.
 
     Raises:
-        ConfigError: naming them, and how the night's target gets its own.
+        ConfigError: the message names them and the commands to publish.
     """
     benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
     folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
@@ -146,13 +146,13 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Comman
             commands.append(f"to publish that of {other}: {publish}")
     if commands:
         raise ConfigError(
-            f"the target {target} has no champion, but others have one, which no night checks now: let model.target in "
-            f"benchmark.yaml name the target that is in use until {target} has a champion; {'; '.join(commands)}"
+            f"the target {target} has no champion, but others have one, which no night checks now. Set model.target in "
+            f"benchmark.yaml to the target in use until {target} has a champion;  {'; '.join(commands)}"
         )
 
 
 def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
-    """Return the data of the training that made the champion, or the present data set if the bucket has lost them."""
+    """Return the data of the champion's training, or the current dataset if that data is gone."""
     champion = artifacts.champion.read()
     name = "" if champion is None else artifacts.read(champion.version).manifest.run
     items = items_of(run, name)
@@ -163,7 +163,7 @@ def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore
 
 
 def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
-    """Return the items of all nights; of a night that was stored without contents, as far as its run still has them."""
+    """Return the items of all nights; nights stored without contents are read from their runs if possible."""
     from skillopt_airflow.quality.fresh_items import MeasuredItems
 
     by_id: dict[str, str] = {}
@@ -179,7 +179,7 @@ def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
 
 
 def fingerprints(store: "ObjectStore", keys: RunKeys) -> dict[str, str]:
-    """Return the fingerprints of a night's items by id; empty if the bucket has lost them."""
+    """Return the fingerprints of a night's items by id; empty if the items are gone."""
     from skillopt_airflow.quality.fresh_items import content, fingerprint
     from skillopt_airflow.store.data.items import load_items
 
@@ -190,9 +190,9 @@ def fingerprints(store: "ObjectStore", keys: RunKeys) -> dict[str, str]:
 
 
 def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) -> Promise | None:
-    """Return what a version's manifest states of items that it was not selected on, if it is the score that counts.
+    """Return the manifest's score on held-out items, if its metric is this run's.
 
-    Under another harness the champion scores otherwise, which is no decline.
+    Scores under another harness don't compare.
     """
     manifest, rules = artifacts.read(version).manifest, config.evaluation
     if manifest.harness != config.model.harness:
@@ -201,17 +201,17 @@ def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) ->
     names = ("gate_metric", "gate_mixed_weight") if rules.gate_metric == "mixed" else ("gate_metric",)
     stated = stored if isinstance(stored, dict) else {}
     if found is None or any(stated.get(name) != getattr(rules, name) for name in names):
-        # The interval that it states is of that metric, and of no other weight.
+        # The interval holds only for the manifest's metric and weight.
         return None
     mean = ItemScore(hard=found.hard, soft=found.soft)
     return Promise(score=gate_value(mean, rules), low=found.low)
 
 
 def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[Contest, list[str]]:
-    """Return who is measured, and the texts in the order of the roles.
+    """Return the contenders and their texts, in the order of the roles.
 
-    For a target without a champion of its own these are the contenders of that night under the benchmark's own target,
-    so that the two compare.
+    For a target without its own champion, these are the contenders of that night under the benchmark's target, for
+    comparison.
     """
     if artifacts.target == base != str(run.config.model.target):
         night = NightTable(run.store, RegateKeys(run.ref.storage.prefix, run.ref.benchmark, base)).read(date)
@@ -228,7 +228,7 @@ def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: s
 
 
 def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Contest:
-    """Return the champion, and the one that it followed.
+    """Return the champion and the previous one.
 
     Raises:
         ConfigError: nothing is published.
@@ -247,22 +247,22 @@ def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Co
 
 
 def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
-    """Return the contenders of a settled night, of whatever target, and their texts in the order of the roles."""
+    """Return the contenders of a concluded night of any target, with their texts in the order of the roles."""
     contest = Contest(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
     keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
     return contest, [run.store.get_text(keys.skill(version)) for version, _ in contest.roles]
 
 
 def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
-    """Store who is measured and their texts, in the order of the roles; return the chunks, equal texts once."""
+    """Store the contenders and their texts; return the chunks, equal texts once."""
     items, draws = ids(run.item_refs(Split.FRESH)), range(run.config.evaluation.draws)
     run.store.put_model(run.keys.contest, contest)
     chunks = chunks_of(run.config, "regate", store_versions(run, texts), Split.FRESH, items, draws)
-    # As many for every target, since a night is one DAG run for all of them.
+    # The same number for every target, because one DAG run serves all targets of a night.
     least = largest_plan(len(items), run.config, len(ROLES), len(draws))
     return store_plan(run, run.timeline[0], "regate", chunks, least=least)
 
 
 def plan_nothing(run: TrainingRun) -> list[JsonObject]:
-    """Return the chunks of a night that is settled: as many as it had, all without items."""
+    """Return the chunks of a concluded night: the same number, without items."""
     return store_plan(run, run.timeline[0], "regate", [])

@@ -1,4 +1,4 @@
-"""Publishing the best skill of a run: compared with the champion where nothing was selected, then made it."""
+"""The publication of a run's best skill: comparison with the champion on held-out items, then publishing."""
 
 import logging
 from collections.abc import Sequence
@@ -44,18 +44,18 @@ log = logging.getLogger(__name__)
 
 
 class PublishContest(Document):
-    """The two competitors, fixed when the first task asked for this candidate."""
+    """A planned comparison with the champion, fixed when a candidate is first planned."""
 
     withheld: str = ""
-    """Reason why the run has nothing to publish, or empty."""
+    """Reason to publish nothing, or empty."""
     champion: Alias | None = None
-    """The present champion; None if there is none, and the seed skill is the one to beat."""
+    """The current champion; None if there is none, so that the seed skill is the rival."""
     split: Split = Split.TEST
     rules: PublishingGroup = PublishingGroup()
     look: Look | None = None
-    """The comparison as the ledger has it; None if there is nothing to publish."""
+    """The comparison's entry in the ledger; None if there is nothing to publish."""
     overrides: JsonObject = Field(default_factory=dict)
-    """Those of `RunRef`, such as another target."""
+    """Overrides of the `RunRef`, such as another target."""
 
     @property
     def draws(self) -> range:
@@ -69,11 +69,11 @@ class PublishContest(Document):
 def plan_publication(
     run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup
 ) -> list[JsonObject]:
-    """Settle who competes; return the chunks of both skills, none if there is nothing to publish."""
+    """Plan the comparison; return the chunks of both skills, none if there is nothing to publish."""
     keys, moment = run.keys.publication(name), run.timeline[-1]
     best = run.state(moment).best
     contest = run.store.find_model(keys.contest, PublishContest)
-    # A part of the training that was cleared may have ended otherwise since.
+    # A cleared part of the training may have ended differently since.
     if contest is None or contest.look is None or contest.look.question.candidate != best.sha256:
         contest = _contest(run, artifacts, name, rules)
         run.store.put_model(keys.contest, contest)
@@ -87,7 +87,7 @@ def plan_publication(
 
 
 def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublishContest:
-    """Settle the rival, why nothing is published, or else the look; the rival's text is stored."""
+    """Return the rival, and the look or the reason to publish nothing; store the rival's text."""
     final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
     rival = run.skill(0) if champion is None else SkillDocument(artifacts.read(champion.version).skill)
     run.store.put_text(run.keys.publication(name).rival_skill, rival.text)
@@ -102,9 +102,9 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         for skill in (candidate, rival)
         for draw in contest.draws
     )
-    if too_dear := unaffordable(run, missing):
+    if shortfall := unaffordable(run, missing):
         advice = "publish it with a larger one in the overrides"
-        withheld = f"the budget has no room for publishing: {too_dear}; {advice}"
+        withheld = f"the budget has no room for publishing: {shortfall}; {advice}"
         return contest.model_copy(update={"withheld": withheld})
     question = Question(
         candidate=candidate.sha256,
@@ -115,14 +115,14 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         alpha=rules.gate_alpha,
         settings=_settings(run, split, candidate, items),
     )
-    # Rollouts that are not stored would be made again, which is another draw of luck.
+    # Missing rollouts would be made again, which is another random draw.
     stored = missing <= (1 - evaluation.min_coverage) * 2 * len(items) * rules.draws
     look = artifacts.looks.enter(_marks(run, split), question, split, run.ref.run, name, stored=stored)
     return contest.model_copy(update={"look": look, "withheld": _hopeless(evaluation, items, rules, look)})
 
 
 def _nothing_new(final: RunState, champion: Alias | None, candidate: SkillDocument) -> str:
-    """Return why a run has no skill to publish, or nothing."""
+    """Return why a run has no skill to publish, or ""."""
     if final.stopped:
         return f"the run was stopped: {final.stopped}"
     if final.best.version == 0:
@@ -134,7 +134,7 @@ def _nothing_new(final: RunState, champion: Alias | None, candidate: SkillDocume
 
 
 def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: Sequence[ItemRef]) -> str:
-    """Return a hash of what makes rollouts new: with another temperature, the same skills are another draw of luck."""
+    """Return a hash of the settings that make rollouts a new random draw."""
     looked_at = items_fingerprint(item.fingerprint for item in items)
     key, rules = run.rollout_key(split, candidate, 0), run.config.evaluation
     weight = rules.gate_mixed_weight if rules.gate_metric == "mixed" else None
@@ -142,7 +142,7 @@ def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: S
 
 
 def _hopeless(evaluation: EvaluationGroup, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
-    """Return why no result on the items could pass the gate, so that nothing is rolled out for it, or nothing."""
+    """Return why no result on the items can pass the gate, or ""."""
     at_level = publishing_rules(evaluation, rules, look.number)
     if not (problem := hopeless(at_level, [item.group for item in items])):
         return ""
@@ -157,16 +157,15 @@ def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
 
 
 def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
-    """Return how many comparisons on a split of the run there were, to publish for its target."""
+    """Return the number of publication tests on this split so far, for its target."""
     return artifacts.looks.next_number(_marks(run, split)) - 1
 
 
 def gate_publication(run: TrainingRun, name: str) -> str:
-    """Decide whether the candidate may become the champion; return why not, or nothing.
+    """Decide whether the candidate may become the champion; return why not, or "".
 
     Raises:
-        DataError: rows cannot be concluded from, or too few items have a score under one of the two; or the training
-            has ended with another best skill since.
+        DataError: rows fail expectations, too few items have a score, or the training now has another best skill.
     """
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
@@ -187,16 +186,16 @@ def gate_publication(run: TrainingRun, name: str) -> str:
 
 
 def _planned(run: TrainingRun, contest: PublishContest) -> Measured:
-    """Return the candidate of a publication, as it was planned.
+    """Return the planned candidate of a publication.
 
     Raises:
-        DataError: the training has another best skill since, as after a part of it was cleared.
+        DataError: the training now has another best skill, for example after clearing a part of it.
     """
     best = run.state(run.timeline[-1]).best
     if contest.look is not None and contest.look.question.candidate != best.sha256:
         raise DataError(
-            "the training has ended with another best skill since this publication was planned: clear "
-            "plan_publication, with all that comes after it, and it is compared and approved anew"
+            "the training has another best skill since this publication was planned. Clear "
+            "plan_publication and all tasks after it to compare and approve it again"
         )
     return best
 
@@ -205,7 +204,7 @@ def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishC
     evaluation = measured(
         run, contest.split, skill, contest.draws, deciding(contest.split, run.item_refs(contest.split))
     )
-    advice = "clear the task measure and what follows it to try these again"
+    advice = "clear the task measure and all tasks after it to retry these"
     require_coverage(
         evaluation, run.config.evaluation, f"publishing, the {who} skill on the {contest.split} split", advice
     )
@@ -216,8 +215,8 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
     """Publish the best skill, which passed the publish gate.
 
     Raises:
-        Conflict: another publisher moved the champion since the two were compared.
-        DataError: the training has ended with another best skill since, or rows that were looked at are gone.
+        Conflict: the champion moved since the comparison.
+        DataError: the training now has another best skill, or compared rows are gone.
     """
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
@@ -256,7 +255,7 @@ def _provenance(
     skills = {"candidate": run.skill(best.version), "rival": run.document(run.keys.publication(name).rival_skill)}
     score, rival_score = (_published(run, _covered(run, who, skill, contest)) for who, skill in skills.items())
     passed = None
-    # While somebody thought about it, old rows may have been removed.
+    # Old rows may have been removed while the approval was pending.
     if look is not None and score is not None and rival_score is not None:
         passed = PublishGate(
             split=contest.split,
@@ -287,13 +286,13 @@ def _provenance(
 
 
 def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "SplitScores":
-    """Return what was measured of a skill, by the model that it is published for."""
+    """Return a skill's scores under the publication's target model."""
     from skillopt_airflow.store.artifacts import SplitScores
 
     evaluation = measured(run, contest.split, run.skill(skill.version), contest.draws)
     scores = {contest.split.value: _published(run, evaluation)}
     if not run.for_another_model:
-        # A contest takes more draws, which only those have that took part in it.
+        # The comparison may use more draws, which only its two skills have.
         if run.config.evaluation.eval_test and scores.get("test") is None:
             scores["test"] = _published(run, measured(run, Split.TEST, run.skill(skill.version)))
         scores["val"] = _published(run, skill.evaluation)
@@ -312,6 +311,6 @@ def _published(run: TrainingRun, evaluation: Evaluation) -> "PublishedScore | No
 
 
 def as_published(run: TrainingRun, name: str) -> TrainingRun:
-    """Return a run under the knobs of one of its publications, which may be for another target model."""
+    """Return a run with a publication's overrides, such as another target model."""
     contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
     return TrainingRun(run.ref.model_copy(update={"overrides": contest.overrides}), run.connections, run.store)

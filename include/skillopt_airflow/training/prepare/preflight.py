@@ -1,4 +1,4 @@
-"""A try of all that a run will use, side by side and in seconds, before its first batch that is paid for."""
+"""A preflight: try everything that a run uses, in parallel and within seconds, before the first batch."""
 
 import logging
 import time
@@ -37,7 +37,7 @@ from skillopt_airflow.training.run.timing import repeated
 
 STAGE = "preflight"
 LOG_SECONDS = 10.0
-"""Between two lines about what a preflight waits for."""
+"""Interval of log lines while a preflight waits."""
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +45,16 @@ RollOut = Callable[[Sequence[JsonObject]], None]
 
 
 def preflight(run: TrainingRun, roll_out: RollOut) -> None:
-    """Try the target in a sandbox, the optimizer, and a write in both buckets; what it cost is counted.
+    """Try the target in a sandbox, the optimizer, the judge, and a write in both buckets; costs count.
 
     Args:
-        run: the run; there is nothing to try when it is past the seed.
+        run: a run that is past the seed needs no preflight.
 
     Raises:
-        SkillOptError: of the kind that says what is wrong, a sentence for each part that does not work; of one of the
-            `Unavailable` kinds only if nothing else is.
+        SkillOptError: one sentence per failing part; an `Unavailable` kind only if all failures are of that kind.
     """
     if run.store.exists(run.keys.runtime_state):
-        log.info("the run is past its beginning: nothing is tried")
+        log.info("the run is past the seed: no preflight")
         return
     failures: list[SkillOptError] = []
     beside: list[Callable[[], str]] = [partial(_try_answers, run, "optimizer"), partial(_try_buckets, run)]
@@ -73,7 +72,7 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
 
 
 def unmeasured(run: TrainingRun) -> list[ItemRef]:
-    """Return the first step's training items without a stored score under the seed skill, in order."""
+    """Return the first step's items without a stored score under the seed skill."""
     items = run.batch(run.timeline[1])
     found = run.results(Split.TRAIN, run.skill(0), 0, items)
     usable = (item for item in items if not item.unusable)
@@ -81,7 +80,7 @@ def unmeasured(run: TrainingRun) -> list[ItemRef]:
 
 
 def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
-    """Roll out items, at most FIRST_ITEMS, until one has an answer; the first step finds their rows again."""
+    """Roll out up to FIRST_ITEMS items until one has an answer; the first step reuses the rollouts."""
     model = run.config.model
     who = f"connection {model.target_conn_id}: the target {model.target}"
     chunks: list[Chunk] = []
@@ -93,7 +92,7 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
             roll_out(store_plan(run, run.timeline[0], STAGE, chunks)[len(tried) : len(chunks)])
         found = run.stored(Split.TRAIN, run.skill(0), 0, [item])
         if item.id not in found:
-            raise SandboxError(f"training item {item.id} left no row; the log of this task says why")
+            raise SandboxError(f"training item {item.id} has no stored row. See this task's log")
         one = found[item.id].trajectory
         _check_target(who, one, _target_calls(run)[before:])
         if not _outcome(one):
@@ -112,7 +111,7 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
 
 
 def _outcome(one: Trajectory) -> str:
-    """Return the outcome of a rollout that leaves open whether the target can answer; empty if it has answered."""
+    """Return the outcome of a rollout that doesn't show whether the target can answer; "" if it answered."""
     silent = not one.files and all(message.role not in ("assistant", "call") for message in one.messages)
     cut = one.status is Status.TRUNCATED and silent
     return "empty, cut off" if cut else one.status if one.status in (*SENTENCES, Status.EMPTY) else ""
@@ -127,17 +126,17 @@ def _check_target(who: str, trajectory: Trajectory, calls: Sequence[ModelCall]) 
     why = f"training item {trajectory.item_id}: {trajectory.status}: {trajectory.error}"
     status = calls[-1].http_status if calls else 0
     if trajectory.status is Status.SANDBOX_ERROR:
-        raise SandboxError(f"the sandbox of {why}; the log of this task says more")
+        raise SandboxError(f"the sandbox of {why}. See this task's log")
     if trajectory.status is Status.TIMEOUT or (trajectory.status is Status.MODEL_ERROR and may_pass(status)):
-        raise ModelUnavailable(f"{who} has no answer now; try again when it has ({why})")
+        raise ModelUnavailable(f"{who} has no answer now. Try again later ({why})")
     if trajectory.status is Status.MODEL_ERROR:
         raise ModelConnectionError(f"{who} does not answer; {advice(status)} ({why})")
     if trajectory.status is Status.BUDGET:
-        raise ModelError(f"{who} was not asked; raise the limit under budget.* ({why})")
+        raise ModelError(f"{who} was not called. Raise the limit under budget.* ({why})")
 
 
 def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
-    """Ask a model one small question; raise what speaks against the run, with who it is."""
+    """Ask a model one small question; raise errors with the model's name."""
     model, connect = run.config.model, run.connections.optimizer
     who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
     if role == "judge":
@@ -157,10 +156,10 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     except ModelUnreachable as error:
         raise ModelConnectionError(f"{who} does not answer; {advice(0)} ({error})") from error
     except ModelUnavailable as error:
-        raise ModelUnavailable(f"{who} has no answer now; try again when it has ({error})") from error
+        raise ModelUnavailable(f"{who} has no answer now. Try again later ({error})") from error
     except (ModelOutputError, ToolsRefused) as error:
         raise ModelOutputError(
-            f"{who} answers neither by a tool call nor with JSON in plain text; use a model that calls tools ({error})"
+            f"{who} answers neither by a tool call nor with JSON in plain text. Use a model that calls tools ({error})"
         ) from error
     except ModelError as error:
         todo = advice(calls[-1].http_status if calls else 0)
@@ -171,13 +170,13 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     run.store.delete(run.keys.in_text(role))
     if flaw:
         run.store.put_bytes(run.keys.in_text(role), b"")
-        log.warning("%s is asked in plain text from here on (%s)", who, flaw)
+        log.warning("%s is called in plain text from now on (%s)", who, flaw)
     tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
     return f"{role} answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
 
 
 def _usable(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) -> str:
-    """Ask by a tool, and in plain text if that fails; return the flaw of the first way."""
+    """Ask with a tool, then in plain text; return the tool's failure, or ""."""
     try:
         with connect("tools") as asked:
             check_answers(asked)
@@ -194,7 +193,7 @@ def _usable(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) 
 
 @contextmanager
 def _waited_for(who: str) -> Iterator[None]:
-    """Log who is waited for, and for how long, while the block runs."""
+    """Log periodically that the preflight waits for this model while the block runs."""
     began = time.monotonic()
     with repeated(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
         yield
@@ -215,29 +214,29 @@ def _target_calls(run: TrainingRun) -> list[ModelCall]:
 
 
 OTHER = '"00000000000000000000000000000000"'
-"""A tag that no object has."""
+"""An ETag that no object has."""
 
 
 def check_conditional_write(store: ObjectStore, key: str) -> None:
-    """Create an object of which nothing is left, and see that a second writer would be told.
+    """Check that the store rejects conflicting writes, with an object that is removed afterwards.
 
     Args:
-        key: one that nobody else uses at the same time; what an interrupted try left there is no hindrance.
+        key: a key without concurrent users; leftovers of an interrupted check are fine.
 
     Raises:
-        StoreError: the bucket refuses writes, or its store ignores their condition.
+        StoreError: the bucket refuses writes, or the store ignores their conditions.
     """
     ignored = _ignored(store, key)
     _remove(store, key)
     if ignored:
         raise StoreError(
-            f"{store.address(key)}: the object store wrote over an object that {ignored} protects, so two publishers "
-            "could overwrite each other, and tasks each other's part of a budget; use a store with conditional writes"
+            f"{store.address(key)}: the object store overwrote an object that {ignored} protects, so concurrent "
+            "publishers and tasks could overwrite each other. Use a store with conditional writes"
         )
 
 
 def _ignored(store: ObjectStore, key: str) -> str:
-    """Return the condition that the store ignores; empty if it keeps both."""
+    """Return the condition that the store ignores, or ""."""
     for _ in range(2):
         try:
             store.create(key, b"")
@@ -253,8 +252,8 @@ def _ignored(store: ObjectStore, key: str) -> str:
 
 
 def _remove(store: ObjectStore, key: str) -> None:
-    """Remove the object; a bucket that never forgets keeps an empty one."""
+    """Remove the object; a bucket that denies deletes keeps an empty one."""
     try:
         store.delete(key)
     except StoreError as error:
-        log.warning("An empty object stays: %s", error)
+        log.warning("An empty object could not be removed: %s", error)

@@ -1,4 +1,4 @@
-"""The run's history and its page, also while it goes on, from what its moments stored."""
+"""The report of a run, finished or running, from its stored moments."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,13 +21,13 @@ from skillopt_airflow.training.run.run import TrainingRun, pictures
 
 
 def write_report(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
-    """Store history.json and report.html; a second time, after publishing, over the first.
+    """Store history.json and report.html; publishing overwrites them.
 
-    What the run published once stays said, whatever is withheld later. Where rollouts are gone that the first one
-    counted, a second only adds what came of publishing.
+    A publication stays reported even if a later one is withheld. If counted rollouts are gone since, only the outcome
+    of publishing is added.
     """
     before = run.store.find_model(run.keys.history, History)
-    # Without an outcome it is the training that ends, perhaps otherwise than before it was cleared.
+    # Without an outcome, the training ends, maybe differently than before it was cleared.
     is_late = published is not None or withheld != ""
     if published is None and before is not None:
         published = before.published
@@ -46,7 +46,7 @@ def write_report(run: TrainingRun, published: Publication | None = None, withhel
 
 
 def _lacks_rollouts(history: History, before: History) -> bool:
-    """Return whether rollouts of the run, or of others that it took from the store, were removed since a report."""
+    """Return whether rollouts that an earlier report counted were removed."""
     now, then = history.rollouts, before.rollouts
     coverage = {name: score.coverage for name, score in history.test.items()}
     lost = any(coverage.get(name, 0.0) < score.coverage for name, score in before.test.items())
@@ -59,7 +59,7 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
 
 
 def with_skill(run: TrainingRun, history: History, **more: object) -> ReportView:
-    """Return the history with its best skill, and with what else the page shows."""
+    """Return the history with its best skill and further fields."""
     version = history.best.version
     skill = {
         "skill": run.skill(version).text,
@@ -72,7 +72,7 @@ def _judging(run: TrainingRun, final: RunState) -> Judging | None:
     use, benchmark = judge_use(run.config.evaluation, run.benchmark), run.benchmark
     if use == "rules" or not isinstance(benchmark, AsksJudge):
         return None
-    # A run that was stopped has no test of its best skill.
+    # A stopped run doesn't test its best skill.
     split = Split.TEST if run.config.evaluation.eval_test and not final.stopped else Split.VAL
     rollouts = run.stored(split, run.skill(final.best.version), 0, run.item_refs(split))
 
@@ -104,15 +104,15 @@ FIRST_TASKS: Mapping[MomentKind, str] = {
     "meta_reflect": "meta_reflect",
     "final": "measure_last",
 }
-"""The task of a moment that has stored nothing yet."""
+"""The first task of each moment, which hasn't stored anything."""
 
 
 def live_view(run: TrainingRun) -> ReportView | None:
-    """Return what the page of the run shows now; None before its seed is measured."""
+    """Return the view of a running run; None before its seed is measured."""
     try:
         return with_skill(run, history_so_far(run, run.newest_state()), task=current_task(run))
     except ObjectMissing:
-        # The seed's own state is stored right after that of the run.
+        # The seed's state is stored right after the run's.
         return None
 
 
@@ -122,7 +122,7 @@ def has_ended(run: TrainingRun) -> bool:
 
 
 def current_task(run: TrainingRun) -> str:
-    """Return the moment under way and its task, as `Step 3: evaluate`."""
+    """Return the current moment and its task, such as `Step 3: evaluate`."""
     newest = run.store.find_model(run.keys.runtime_state, RunState)
     moment = run.timeline[0] if newest is None else _following(run, newest)
     keys, begun = run.keys.moment(moment), run.store.list_dated(run.keys.runtime_state).values()
@@ -139,7 +139,7 @@ def _following(run: TrainingRun, newest: RunState) -> Moment:
 
 
 def _documents(keys: MomentKeys) -> Sequence[tuple[str, str]]:
-    """Return documents of moments in the order in which they are stored, each with the task that runs from then on."""
+    """Return a moment's documents in storage order, each with the task that follows."""
     return (
         (keys.plan("rollout"), "rollout"),
         (keys.plan("longitudinal"), "rollout"),

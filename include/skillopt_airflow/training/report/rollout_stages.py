@@ -23,7 +23,7 @@ STAGES: Mapping[str, str] = {
     "regate": "night",
     "preflight": "preflight",
 }
-"""Plans by name, the one that people look for first at the beginning."""
+"""Labels of plans by name, the most relevant first."""
 PUBLICATION = "publish-"
 _VERSION = re.compile(r"skills/skill_v(\d{4})\.md")
 
@@ -32,33 +32,33 @@ class RunSkill(NamedTuple):
     """A skill of a run."""
 
     name: str
-    """Its key below the run's folder."""
+    """Its key relative to the run's folder."""
     label: str
 
 
 class Planned(NamedTuple):
-    """The rollouts that a stage planned on a split."""
+    """A stage's planned rollouts on a split."""
 
     skills: tuple[str, ...]
-    """Names of RunSkill, in the order of the plan."""
+    """Skill names in plan order."""
     draws: tuple[int, ...]
     item_ids: tuple[str, ...]
 
 
 class Stage(NamedTuple):
-    """A stage of a moment."""
+    """A stage of a moment, with its planned rollouts."""
 
     moment: Moment
     names: Mapping[str, str]
-    """What each stage of the moment is for, by the name of its plan."""
+    """Labels of the moment's stages by plan name."""
     name: str
-    """The stage's own; empty where the moment has none."""
+    """Name of this stage's plan; empty if the moment has none."""
     splits: "Mapping[Split, Planned]"
-    """What it rolls out; empty where nothing had to run."""
+    """Planned rollouts by split; empty if nothing had to run."""
 
 
 def reached(run: TrainingRun) -> tuple[Moment, ...]:
-    """Return the run's moments as far as it has come, the one that it is at included."""
+    """Return the moments that the run reached, the current one included."""
     state = run.store.find_model(run.keys.runtime_state, RunState)
     if state is None:
         return run.timeline[:1]
@@ -66,7 +66,7 @@ def reached(run: TrainingRun) -> tuple[Moment, ...]:
     final = run.timeline[-1]
     if state.moment != final.name:
         return run.timeline[: names.index(state.moment) + 2]
-    # A run that was stopped has its end, but not all that lies before it.
+    # A stopped run has its end, but not all moments before it.
     return (*(moment for moment in run.timeline[:-1] if moment.step <= state.step), final)
 
 
@@ -77,9 +77,9 @@ def label_of(moment: Moment) -> str:
 
 
 def stages_of(run: TrainingRun, moment: Moment) -> dict[str, str]:
-    """Return what each plan of a moment is for, by its name, the one that people look for first at the beginning."""
+    """Return the labels of a moment's plans by name, the most relevant first."""
     keys = run.store.list_keys(f"{run.keys.moment(moment).folder}plans/")
-    # A batch job has a folder beside its plan, and the batch of the step that follows is shown there.
+    # Skip the folders of batch jobs, and the batch ahead, which is shown with its own step.
     names = [PurePosixPath(key).stem for key in keys if PurePosixPath(key).match("plans/*.json")]
     names = [name for name in names if name != BATCH_AHEAD]
     order = [name for name in STAGES if name in names] + [name for name in names if name not in STAGES]
@@ -87,11 +87,11 @@ def stages_of(run: TrainingRun, moment: Moment) -> dict[str, str]:
 
 
 def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: str) -> Stage:
-    """Return the stage of these names, or else the newest one that has something to roll out.
+    """Return the named stage, else the newest stage with rollouts.
 
     Args:
-        moment: a name; that of another moment stands for the newest.
-        stage: a name; that of another stage stands for the one that people look for first.
+        moment: a name; an unknown one means the newest.
+        stage: a name; an unknown one means the most relevant.
     """
     nothing = None
     for one in [one for one in moments if one.name == moment] or reversed(moments):
@@ -105,10 +105,10 @@ def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: 
 
 
 def planned(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, Planned]:
-    """Return what a plan of a moment rolls out, by split, without what is rolled out ahead for another moment.
+    """Return a plan's rollouts by split, without those ahead for another moment.
 
     Raises:
-        ObjectMissing: the moment has no such plan.
+        ObjectMissing: there is no such plan.
     """
     plan = run.store.get_model(run.keys.moment(moment).plan(stage), RolloutPlan)
     chunks = [chunk for chunk in plan.chunks if chunk.item_ids and chunk.stage != "speculate"]
@@ -124,7 +124,7 @@ def planned(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, Planned
 
 
 def skills_of(run: TrainingRun, moment: Moment, stage: str, named: Sequence[str]) -> list[RunSkill]:
-    """Return the skills that can be compared at a moment: those that its plan names, its candidates, all versions."""
+    """Return the skills to compare at a moment: those of its plan, its candidates, all versions."""
     state = run.store.find_model(run.keys.runtime_state, RunState)
     versions = [] if state is None else [run.keys.skill(version) for version in range(state.newest + 1)]
     own = run.keys.moment(moment).folder
@@ -134,7 +134,7 @@ def skills_of(run: TrainingRun, moment: Moment, stage: str, named: Sequence[str]
 
 
 def current_before(run: TrainingRun, moment: Moment) -> str | None:
-    """Return the name of the skill that a moment's candidate has to beat; None where nothing was measured before."""
+    """Return the skill that a moment's candidate must beat; None if nothing was measured before."""
     place = run.timeline.index(moment)
     before = run.store.find_model(run.keys.moment(run.timeline[place - 1]).state, RunState) if place else None
     return None if before is None else run.keys.skill(before.current.version).removeprefix(run.keys.folder)
@@ -148,4 +148,4 @@ def _label(name: str, moment: Moment, stage: str) -> str:
         return f"skill {int(version[1]) + 1}"
     if version is not None:
         return "seed" if int(version[1]) == 0 else f"version {int(version[1])}"
-    return "what it had to beat" if name.endswith("rival_skill.md") else f"candidate of {label_of(moment).lower()}"
+    return "rival" if name.endswith("rival_skill.md") else f"candidate of {label_of(moment).lower()}"

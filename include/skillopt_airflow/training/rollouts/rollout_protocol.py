@@ -1,4 +1,4 @@
-"""The part of a stored rollout's key besides skill, item, model and settings: the program that made it."""
+"""The program version in a stored rollout's key."""
 
 import logging
 from pathlib import Path
@@ -12,16 +12,16 @@ log = logging.getLogger(__name__)
 
 
 def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
-    """Return what rollouts are stored under: the protocol, or a user's own image, and the benchmark's definition.
+    """Return the program version: the protocol or a user's image, and the benchmark's definition.
 
-    The image of a user's own has an adapter in it, but no declared task and no files beside the adapter that score.
+    A user's image contains the adapter, but no declared task and no scoring files next to the adapter.
 
     Args:
-        config: says whether the image is the project's own.
-        benchmark: its folder, whose Python files are a part of the program where no task is declared.
+        config: names a user's image, if any.
+        benchmark: its folder; without a declared task, its Python files are part of the program.
     """
     if config.task is not None:
-        # A group changes how scores are judged, and no rollout.
+        # A group affects tests of scores, but not rollouts.
         section = canonical_json({key: value for key, value in config.task.items() if key != "group"})
         program = f"protocol-{PROTOCOL}" if config.sandbox.image is None else image
         return f"{program}/task-{sha256(section)[:12]}"
@@ -32,49 +32,49 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
     return f"protocol-{PROTOCOL}/adapter-{sha256(canonical_json(files))[:12]}"
 
 
-def check_program(settled: str, program: str, config: TrainConfig, benchmark: Path) -> None:
-    """Refuse to make and score rollouts by other files than those under whose name the run stores them.
+def check_program(stored: str, program: str, config: TrainConfig, benchmark: Path) -> None:
+    """Refuse a rollout program that differs from the one under which the run stores rollouts.
 
     Args:
-        settled: the digest or id of the image that the run settled on.
+        stored: digest or id of the run's image.
 
     Raises:
-        ConfigError: the files changed since the run began.
+        ConfigError: the program changed since the run began.
     """
-    now = rollout_program(config, settled, benchmark)
+    now = rollout_program(config, stored, benchmark)
     if now != program:
         raise ConfigError(
-            f"{benchmark}: the adapter, what scores beside it, or the project's rollout program changed since the run "
-            f"began ({now}, and not {program}): restore the former files and clear this task, or trigger a new run"
+            f"{benchmark}: the adapter, the files that score with it, or the project's rollout program changed since "
+            f"the run began ({now}, not {program}). Restore the previous files and clear this task, or trigger a new run"
         )
 
 
-def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Path) -> str:
-    """Return the image that a run settled on, or the present one if the engine lost that and both are one program.
+def image_to_use(stored: str, program: str, config: TrainConfig, benchmark: Path) -> str:
+    """Return the run's image, or the current image of the same program if the engine lost it.
 
-    An image that was built on the engine, which has no name in a registry, is lost when it is built anew.
+    An image without a registry is lost when it is rebuilt.
 
     Args:
-        settled: its digest, or its id.
-        config: that of the run, which names the present image.
+        stored: digest or id of the run's image.
+        config: the run's configuration, which names the current image.
 
     Raises:
         EngineUnavailable: no engine answers.
-        ImageMissing: the engine has neither, or the present one is another program.
+        ImageMissing: the engine has neither, or the current image is another program.
     """
     from skillopt_airflow.sandbox.docker.connection import has_image, image_digest
 
-    if not settled.startswith("sha256:") or has_image(settled, config.sandbox):
-        return settled
-    present = image_digest(config.image, config.sandbox)
-    now = rollout_program(config, present, benchmark)
+    if not stored.startswith("sha256:") or has_image(stored, config.sandbox):
+        return stored
+    current = image_digest(config.image, config.sandbox)
+    now = rollout_program(config, current, benchmark)
     if now != program:
         raise ImageMissing(
-            f"the engine has lost the sandbox image {settled} that the run began with, and the present one makes other "
-            f"rollouts ({now}, and not {program}): trigger a new training, or load that image from a copy"
+            f"the engine has lost the run's sandbox image {stored}, and the current one is another program "
+            f"({now}, not {program}). Trigger a new training, or load that image from a copy"
         )
-    log.warning("The image %s is gone; %s takes its place, which makes the same rollouts", settled, present)
-    return present
+    log.warning("The image %s is gone; using %s, which is the same program", stored, current)
+    return current
 
 
 def _files(benchmark: Path) -> JsonObject:

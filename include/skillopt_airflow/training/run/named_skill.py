@@ -1,4 +1,4 @@
-"""A skill as a user names it, and where its lines come from."""
+"""Find a skill by the name that a user gives, with the origins of its lines."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class NamedSkill(NamedTuple):
-    """A skill that was found by its name."""
+    """A skill found by its name."""
 
     document: SkillDocument
     version: str = ""
-    """The published version that it is; empty if it is none."""
+    """Its published version; empty if it isn't published."""
     run: str = ""
     """The run that trained the version."""
     lines: tuple[LineOrigin, ...] = ()
@@ -28,12 +28,12 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
     """Find the skill that a user named.
 
     Args:
-        asked: `seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or a skill's text.
+        asked: `seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` URL, or a skill's text.
 
     Raises:
-        ConfigError: it is none of these, or there is no champion.
+        ConfigError: the name is invalid, or there is no champion.
         SkillError: the text has hidden characters or commands.
-        StoreError: nothing is stored under the version or address.
+        StoreError: nothing is stored under the version or URL.
     """
     from skillopt_airflow.store.artifacts import is_version
     from skillopt_airflow.store.objects import ObjectStore
@@ -53,7 +53,7 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
     if any(character.isspace() for character in asked.strip()):
         return NamedSkill(skill_of_person(asked, "the text of the skill"))
     raise ConfigError(
-        f"skill {asked!r}: expected seed, champion, a version such as v0003-0123456789ab, an s3:// address, or the "
+        f"skill {asked!r}: expected seed, champion, a version such as v0003-0123456789ab, an s3:// URL, or the "
         "text of a skill"
     )
 

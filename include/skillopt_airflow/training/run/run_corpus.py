@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def store_corpus(run: TrainingRun, config: TrainConfig) -> str:
-    """Store what data.corpus leads to, unless it is stored; return its hash, or an empty text if it is unset.
+    """Store the corpus of data.corpus unless it's stored; return its hash, or "" without a corpus.
 
     Raises:
-        DataError: there is no such folder, or a file in it is of no use, such as a link; the text names it.
+        DataError: the folder is missing, or a file in it is unusable, such as a link; the message names it.
     """
     from skillopt_airflow.store.data import corpora
 
@@ -26,7 +26,7 @@ def store_corpus(run: TrainingRun, config: TrainConfig) -> str:
 
 
 def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> "SourceCorpus | None":
-    """Return the corpus where the user keeps it, if data.corpus is set."""
+    """Return the corpus at data.corpus, if it's set."""
     from skillopt_airflow.store.data.corpora import SourceCorpus
 
     address = config.data.corpus
@@ -34,10 +34,10 @@ def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> "S
 
 
 def stored_corpus(run: TrainingRun) -> "StoredCorpus | None":
-    """Return the run's corpus, if it has one, which the cleanup keeps for as long as tasks ask for it.
+    """Return the run's corpus, if it has one, and mark it as used for the cleanup.
 
     Raises:
-        DataError: it is not stored any more.
+        DataError: it is no longer stored.
     """
     from skillopt_airflow.store.data.corpora import StoredCorpus
 
@@ -49,8 +49,8 @@ def stored_corpus(run: TrainingRun) -> "StoredCorpus | None":
         corpus.keep()
     except ObjectMissing as error:
         raise DataError(
-            f"the documents of run {run.ref.run} are not stored any more: the cleanup removes a corpus that no run "
-            "used for retention.trajectory_days; clear the first task of the training, or trigger another run with the "
-            f"same documents in data.corpus, and they are stored again ({error})"
+            f"the documents of run {run.ref.run} are no longer stored: the cleanup removes a corpus that no run has "
+            "used for retention.trajectory_days. Clear the training's first task, or trigger another run with the same "
+            f"data.corpus, to store them again ({error})"
         ) from error
     return corpus

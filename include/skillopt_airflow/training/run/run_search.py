@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.run.run import TrainingRun
 
 PER_TURN = 4
-"""Searches of one answer of the target, of which most have one; so a sandbox cannot ask without end."""
+"""Maximum searches per answer of the target; most answers need one."""
 
 
 class FoundAnswer(Document):
-    """The answer of a search on a day."""
+    """A stored answer to a query."""
 
     asked: str
     answer: JsonValue
 
 
 class StoredAnswers:
-    """A `SearchMemory` in the object store: of two who store an answer at the same time, both go on with the first."""
+    """A `SearchMemory` in the object store; of concurrent answers, the first one is used."""
 
     def __init__(self, store: "ObjectStore", folder: str, shaping: JsonObject) -> None:
-        """Take the folder of a day, and what an answer depends on besides what was asked."""
+        """Take the day's folder, and the settings that affect an answer."""
         self._store, self._folder, self._shaping = store, folder, shaping
 
     def recall(self, query: str) -> JsonValue:
-        """Return the stored answer; None if there is none."""
+        """Return the stored answer or None."""
         found = self._store.find_model(self._key(query), FoundAnswer)
         return None if found is None else found.answer
 
     def keep(self, query: str, answer: JsonValue) -> JsonValue:
-        """Store an answer unless there is one; return the stored one."""
+        """Store the answer unless there is one; return the stored one."""
         return self._store.first_model(self._key(query), FoundAnswer(asked=query, answer=answer)).answer
 
     def _key(self, query: str) -> str:
@@ -46,7 +46,7 @@ class StoredAnswers:
 
 
 def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
-    """Return the search of a task with so many items; None if the run has none."""
+    """Return the web search for a task with this number of items; None if the run has none."""
     search = run.config.search
     if search.conn_id is None:
         return None
@@ -61,10 +61,10 @@ def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
 
 
 def search_settings(config: TrainConfig, created: str) -> JsonObject:
-    """Return what a rollout depends on where its run searches the web: nothing in a run that does not.
+    """Return the search settings that affect a rollout; empty without web search.
 
     Args:
-        created: when the run began, in ISO 8601.
+        created: start of the run, in ISO 8601.
     """
     if config.search.conn_id is None:
         return {}
@@ -72,5 +72,5 @@ def search_settings(config: TrainConfig, created: str) -> JsonObject:
 
 
 def search_day(created: str) -> str:
-    """Return the day of a run's searches: that of its beginning, so that all its candidates find the same."""
+    """Return the day of a run's searches: its first day, so that all candidates get equal results."""
     return created[: len("2026-01-31")]

@@ -1,4 +1,4 @@
-"""The stages of an epoch's end: the longitudinal comparison with what follows from it, and meta reflection."""
+"""The stages of an epoch's end: longitudinal comparison, slow update, meta reflection."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 
 def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once.
+    """Plan the sampled training items under the last skills of the previous and this epoch.
 
-    After the first epoch there is nothing to compare.
+    Equal skills run once. The first epoch has no comparison.
     """
     skills = [run.keys.skill(version) for version in sorted(set(_pair(run, moment)))]
     chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, ids(_sampled(run, moment)))
@@ -56,10 +56,10 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Propose edits from what the epoch accepted and rejected; return the candidate's chunks."""
+    """Propose edits from the epoch's accepted and rejected edits; return the candidate's chunks."""
     with optimizing(run, moment, "meta_reflect") as models:
         skill = run.skill(run.state_before(moment).current.version)
-        # Its edits are ordinary ones, whatever the steps write.
+        # Its edits are patches in every skill_update_mode.
         optimizer = run.config.optimizer.model_copy(update={"skill_update_mode": "patch"})
         budget = edit_budget(moment.step, run.record.total_steps, optimizer)
         most = run.config.optimizer.learning_rate if budget is None else budget
@@ -68,7 +68,7 @@ def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
-    """Return what the epoch's steps tried and how the gate judged it."""
+    """Return the edits of the epoch's steps and the gate's decisions."""
     steps = []
     for moment in run.timeline:
         if moment.kind == "step" and moment.epoch == epoch:

@@ -1,4 +1,4 @@
-"""A step's reflection: its rollouts, and the questions to the optimizer that make edits of them."""
+"""A step's reflection: from its rollouts to the optimizer's patches."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StepInput:
-    """Everything that a step reflects on, but for pictures."""
+    """The input of a step's reflection, without pictures."""
 
     state: RunState
-    """The state that the step starts from, with the buffer that the optimizer is shown."""
+    """The state before the step."""
     skill: SkillDocument
     slices: Sequence[Sequence[Rollout]]
-    """The rollouts that have a score, by slice; all tries of an item are adjacent."""
+    """Scored rollouts by slice; all rollouts of an item are adjacent."""
 
     @property
     def rollouts(self) -> list[Rollout]:
@@ -41,7 +41,7 @@ class StepInput:
 
 
 def load_step(run: TrainingRun, moment: Moment) -> StepInput:
-    """Read what a step reflects on; a task that is tried again sees the rollouts that the first one saw."""
+    """Read a step's input; a retry sees the same rollouts as the first attempt."""
     state = run.state_before(moment)
     skill, slices = run.skill(state.current.version), run.slices(moment)
     items = [item for part in slices for item in part]
@@ -58,12 +58,12 @@ def load_step(run: TrainingRun, moment: Moment) -> StepInput:
 def reflected(
     run: TrainingRun, moment: Moment, step: StepInput, models: Assistants, workers: int
 ) -> list[tuple[Minibatch, Patch]]:
-    """Return what the optimizer proposes after each minibatch, with `workers` calls at the same time."""
+    """Return the optimizer's patch per minibatch, with `workers` concurrent calls."""
     gradient, optimizer = run.config.gradient, run.config.optimizer
     limited = edit_budget(moment.step, run.record.total_steps, optimizer) is not None
     context = ReflectContext(
         skill=step.skill.text,
-        # The schedule limits what is selected, not what is proposed.
+        # The schedule limits the selected edits, not the proposed ones.
         budget=optimizer.learning_rate if limited else None,
         room=run.prompt_room,
         buffer=step.state.buffer,
@@ -91,7 +91,7 @@ def reflected(
 
 
 def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
-    """Return which items have a score in which draws, and how many of them failed."""
+    """Return the draws with a score by item, and the number of failures."""
     draws = {item_id: tuple(rollouts) for item_id, rollouts in scored.items() if rollouts}
     rollouts = [rollout for of_item in scored.values() for rollout in of_item.values()]
     several = any(of_item != (0,) for of_item in draws.values())
@@ -101,7 +101,7 @@ def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
 
 
 def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:
-    """Return what the target says about the minibatch's probed items, each about its try with the lowest score."""
+    """Return the target's answers about the probed items, each about its rollout with the lowest score."""
     chosen = [tries[0] for tries in minibatch.items if tries[0].trajectory.item_id in probed]
     wanted = questions(models.optimizer, skill, chosen, run.prompt_room)
     seen = pictures(run, shown_items(run, Split.TRAIN, chosen))
@@ -110,7 +110,7 @@ def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatc
 
 
 def _pictures(run: TrainingRun, minibatch: Minibatch) -> tuple[PictureSizes, Mapping[str, Pictures]]:
-    """Return the sizes of what the target was shown, and what of it the analyst is, from the first item on."""
+    """Return the sizes of the pictures that the target saw, and the first pictures for the analyst."""
     items = {item.id: item for item in shown_items(run, Split.TRAIN, minibatch.rollouts)}
     room, chosen = run.config.gradient.show_pictures, {}
     for item_id in dict.fromkeys(one.trajectory.item_id for one in minibatch.rollouts):

@@ -1,4 +1,4 @@
-"""The two ends of a run: the seed's measurement, and the last skill's competition with the test that follows."""
+"""The start and end of a run: the seed's measurement, the last skill's competition, and the test."""
 
 import logging
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def opened(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
-    """Return the seed with the regions that this run writes into, opened before it is measured."""
+    """Return the seed with the protected regions that this run writes into."""
     optimizer = config.optimizer
     if optimizer.use_slow_update and seed.region("SLOW_UPDATE") is None:
         seed = seed.with_region("SLOW_UPDATE", "")
@@ -31,7 +31,7 @@ def opened(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
 
 
 def store_seed(run: TrainingRun, init: NamedSkill, seed: SkillDocument) -> None:
-    """Store version 0, which is `init` with the regions that this run writes into, and where its lines come from."""
+    """Store version 0 (`init` with this run's regions) and the origins of its lines."""
     moment = run.timeline[0].name
     lines = seed_lines(seed, moment)
     if init.version:
@@ -45,9 +45,9 @@ def seed_plan(run: TrainingRun) -> list[JsonObject]:
 
 
 def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
-    """Plan the seed's rollouts on the test split, which need not wait for the training.
+    """Plan the seed's rollouts on the test split, in parallel to the training.
 
-    With a budget they do, since tasks beside each other would each have a part of what is left.
+    With a budget they run at the end, because parallel tasks would divide the remaining budget.
     """
     now = run.config.evaluation.eval_test and not run.config.budget.is_limited
     chunks = _chunks(run, "test", Split.TEST, [0]) if now else []
@@ -55,24 +55,24 @@ def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
 
 
 def start(run: TrainingRun) -> RunState:
-    """Turn the seed's evaluation into the state that the first step starts from.
+    """Turn the seed's evaluation into the first step's state.
 
     Raises:
-        DataError: too few items have a score to compare anything with it.
+        DataError: too few items have a score.
     """
     moment, seed = run.timeline[0], run.skill(0)
     evaluation = measured(run, Split.VAL, seed)
-    rules, advice = run.config.evaluation, "clear evaluate_seed and what follows it to try these again"
+    rules, advice = run.config.evaluation, "clear evaluate_seed and all tasks after it to retry these"
     require_coverage(evaluation, rules, "the seed skill on the selection split", advice)
     state = seed_state(moment, Measured(version=0, sha256=seed.sha256, evaluation=evaluation))
     log.info("seed skill: %.4f on %d items", evaluation.gate_mean(rules), evaluation.size)
-    # Items that failed before may have a score by now, and the steps were compared without them.
+    # Failed items may have scores now, which earlier steps didn't see.
     run.commit(moment, state)
     return state
 
 
 def last_plan(run: TrainingRun) -> list[JsonObject]:
-    """Plan the last skill's rollouts on the selection split, if it was never measured well enough."""
+    """Plan the last skill's rollouts on the selection split, if its coverage is too low."""
     moment = run.timeline[-1]
     state = run.state_before(moment)
     chunks = [] if _is_measured(run, state) else _chunks(run, "final", Split.VAL, [state.current.version])
@@ -80,9 +80,9 @@ def last_plan(run: TrainingRun) -> list[JsonObject]:
 
 
 def finish(run: TrainingRun) -> list[JsonObject]:
-    """Let the last skill compete with the best one; return the test's chunks, equal texts once.
+    """Compare the last skill with the best one; return the test's chunks, equal texts once.
 
-    A run that was stopped is not tested: it has no budget left for that.
+    A stopped run isn't tested, because its budget is used up.
     """
     moment, rules = run.timeline[-1], run.config.evaluation
     state = run.state_before(moment)
@@ -95,7 +95,7 @@ def finish(run: TrainingRun) -> list[JsonObject]:
                 "has_new_notes": False,
             }
         )
-        # By the mean alone: there are no fresh rollouts for a policy that would ask for them.
+        # Compare the means only: a policy would need fresh rollouts.
         by_mean = rules.model_copy(update={"gate_policy": "strict", "gate_protected_items": ()})
         best = state.best.evaluation
         skills = (run.skill(last.version), run.skill(state.best.version)) if rules.use_semantic_density else None
@@ -113,7 +113,7 @@ def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecis
 
 
 def tested_versions(run: TrainingRun, final: RunState) -> dict[str, int]:
-    """Return the versions of the skill that the test measures, by the names that the report gives them."""
+    """Return the tested versions by their names in the report."""
     versions = {"seed": 0}
     if run.config.evaluation.eval_test == "each_epoch":
         ends = {moment.epoch: moment for moment in run.timeline[1:-1]}
@@ -132,7 +132,7 @@ def _chunks(run: TrainingRun, stage: Stage, split: Split, versions: Iterable[int
 
 
 def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
-    """Return the test's chunks of all skills but a seed that has its own plan; equal texts share their rollouts."""
+    """Return the test's chunks, without a seed that has its own plan; equal texts share rollouts."""
     if not run.config.evaluation.eval_test:
         return []
     texts = {run.skill(version).sha256: version for version in tested_versions(run, final).values()}

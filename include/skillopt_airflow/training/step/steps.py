@@ -1,4 +1,4 @@
-"""The stages of a step before its gate: its batch, also ahead of it, and the candidate that is made of its rollouts."""
+"""The stages of a step before its gate: the batch, the batch ahead, and the candidate."""
 
 import logging
 import math
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the batch under the current skill; return the chunks, none if all of it was rolled out ahead."""
+    """Plan the batch under the current skill; return its chunks, none if all items ran ahead."""
     return store_plan(run, moment, "rollout", _batch_chunks(run, "rollout", moment, moment), if_missing=True)
 
 
@@ -33,9 +33,9 @@ def _batch_chunks(run: TrainingRun, stage: Stage, moment: Moment, step: Moment) 
 
 
 def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Make a candidate of the step's rollouts; return the chunks to evaluate it on, none if it equals the skill.
+    """Make a candidate from the step's rollouts; return its evaluation's chunks, none if it equals the skill.
 
-    Each call's answer is stored: done again, none is paid for again.
+    Answers are cached, so a retry pays for none again.
     """
     keys, store, gradient, rules = run.keys.moment(moment), run.store, run.config.gradient, run.config.optimizer
     workers, step = gradient.analyst_workers, load_step(run, moment)
@@ -61,31 +61,31 @@ def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
         candidate = rewrite(models.optimizer, skill, ranked, buffer) if is_rewritten else ranked
         notes = appendix_patch(models.optimizer, step.skill, candidate.notes, rules.skill_aware_consolidate_threshold)
         if notes.edits:
-            # They enter the skill after the gate, whatever it says.
+            # The skill gets them after the gate, for any verdict.
             store.put_model(keys.notes, notes)
         elif rules.use_skill_aware_reflection:
-            # The step may have had some before it was done again.
+            # An earlier attempt of the step may have had notes.
             store.delete(keys.notes)
         return propose(run, moment, candidate.also(notes.fallback))
 
 
 RECENT = 3
 REJECTED = 2
-"""Of the RECENT last steps so many must have rejected their candidates before `auto` expects the next rejection."""
+"""Rejections among the RECENT last steps after which `auto` expects another one."""
 
 
 def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the batch of the step that follows; return its chunks, none if no rejection is expected.
+    """Plan the next step's batch; return its chunks, none if no rejection is expected.
 
-    None of a moment that is over either, to which an update of this project may add the task.
+    Also none for a finished moment, which an upgrade of this project may give the task.
     """
     chunks = [] if run.committed(moment) else speculation(run, moment)
-    # What was rolled out ahead before stays in its plan.
+    # Earlier rollouts ahead stay in their plan.
     return store_plan(run, moment, BATCH_AHEAD, chunks) if chunks else []
 
 
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
-    """Return the batch of the step that follows at once, under the skill that it starts from after a rejection."""
+    """Return the next step's batch under the skill that remains after a rejection."""
     following = dict(batches_ahead(run.timeline, run.config)).get(moment)
     if following is None or not _pays(run, moment):
         return []
@@ -93,9 +93,9 @@ def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
 
 
 def batches_ahead(timeline: Sequence[Moment], config: TrainConfig) -> list[tuple[Moment, Moment]]:
-    """Return the moments before whose end the batch of the step behind them may be rolled out, each with that step.
+    """Return the moments during which the next step's batch may run ahead, each with that step.
 
-    Whether it is depends on what the moments before decide.
+    A batch really runs ahead depending on earlier verdicts.
     """
     first = first_speculation(config.train)
     return [
@@ -103,26 +103,26 @@ def batches_ahead(timeline: Sequence[Moment], config: TrainConfig) -> list[tuple
         for moment, following in pairwise(timeline)
         if following.kind == "step"
         and may_precede(moment, config)
-        # Behind an epoch's last step one more has been judged.
+        # At an epoch's end, one more step has been decided.
         and moment.step + (moment.kind != "step") >= first
     ]
 
 
 def first_speculation(train: TrainGroup) -> float:
-    """Return the number of the first step that may roll out the next batch; infinity if none does."""
+    """Return the first step that may roll out the next batch; infinity if none."""
     wanted = train.speculative_rollout
     return REJECTED + 1 if wanted == "auto" else 1 if wanted else math.inf
 
 
 def may_precede(moment: Moment, config: TrainConfig) -> bool:
-    """Return whether the skill may stay as it was, so that the batch behind a moment can begin before its end."""
+    """Return whether a moment may leave the skill unchanged, so that the next batch can run ahead."""
     rules = config.optimizer
     if not config.evaluation.use_gate:
         return False
     if moment.kind == "step":
         return not rules.use_skill_aware_reflection
     if moment.kind == "slow_update":
-        # Without guidance it leaves a memory, and the skill as it is.
+        # Without guidance, it only writes memory.
         return rules.slow_update_gate or not writes_guidance(moment, rules)
     return moment.kind == "meta_reflect"
 
@@ -130,7 +130,7 @@ def may_precede(moment: Moment, config: TrainConfig) -> bool:
 def _pays(run: TrainingRun, moment: Moment) -> bool:
     wanted = run.config.train.speculative_rollout
     if run.config.budget.is_limited:
-        # Tasks beside each other would each have a part of what is left.
+        # Parallel tasks would divide the remaining budget.
         return False
     if wanted != "auto":
         return wanted
