@@ -24,7 +24,7 @@ from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.training.run.run_corpus import source_corpus
+from skillopt_airflow.training.run.run_documents import source_corpus
 from skillopt_airflow.training.trial import (
     TargetModel,
     Trial,

@@ -117,7 +117,7 @@ def prepare(benchmark: str) -> list[Any]:
 
 @task(trigger_rule="all_done_min_one_success")
 def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonObject:
-    """Store the matrix, even if rollouts failed; return its run, its number of scores, and the skills that aren't better.
+    """Store the matrix, even if rollouts failed; return its run, its number of scores, and skills that aren't better.
 
     Raises:
         AirflowFailException: a skill isn't better than the first one, and the form asks to fail then.

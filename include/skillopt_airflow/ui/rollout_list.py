@@ -290,7 +290,7 @@ def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: RolloutQuery) -
     Raises:
         SkillOptError: the DAG rolls out nothing, or was triggered with a configuration that it does not accept.
     """
-    from skillopt_airflow.training.report.rollout_stages import PUBLICATION
+    from skillopt_airflow.training.report.reporting import PUBLICATION
 
     benchmark = benchmark_of(dag_id, publish_dag_id)
     if benchmark is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.store.tables.rollout_browser import Variant
     from skillopt_airflow.store.tables.rollout_table import Partition, RolloutKey
-    from skillopt_airflow.training.report.rollout_stages import Planned, Stage
+    from skillopt_airflow.training.report.reporting import Planned, Stage
 
 MAX_SKILLS = 300
 """Skills that can be chosen for a comparison, the newest versions first; the address can name any."""
@@ -146,14 +146,14 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
         SkillOptError: its documents cannot be read.
     """
     from skillopt_airflow.training.champion.publication import as_published
-    from skillopt_airflow.training.report import rollout_stages as stages
+    from skillopt_airflow.training.report import reporting
 
     run = TrainingRun(ref, buckets.KeptConnections())
-    moments = stages.reached(run)
-    stage = stages.find_stage(run, moments, asked.moment, asked.stage)
-    if stage.splits and stage.name.startswith(stages.PUBLICATION):
-        run = as_published(run, stage.name.removeprefix(stages.PUBLICATION))
-    labels = {moment.name: stages.label_of(moment) for moment in moments}
+    moments = reporting.reached(run)
+    stage = reporting.find_stage(run, moments, asked.moment, asked.stage)
+    if stage.splits and stage.name.startswith(reporting.PUBLICATION):
+        run = as_published(run, stage.name.removeprefix(reporting.PUBLICATION))
+    labels = {moment.name: reporting.label_of(moment) for moment in moments}
     begun = Subject(
         title=labels[stage.moment.name],
         benchmark=ref.benchmark,
@@ -174,13 +174,13 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
     )
     if not stage.splits:
         return begun
-    rival = stages.current_before(run, stage.moment) if stage.name == "evaluate" else ""
+    rival = reporting.current_before(run, stage.moment) if stage.name == "evaluate" else ""
     return _with_skills(run, begun, stage, asked)._replace(rival=rival or "")
 
 
 def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: RolloutQuery) -> Subject:
     """Return the subject with what is rolled out of a split, under which skill, and beside which one."""
-    from skillopt_airflow.training.report.rollout_stages import skills_of
+    from skillopt_airflow.training.report.reporting import skills_of
 
     split = next((one for one in stage.splits if one == asked.split), next(iter(stage.splits)))
     plan = stage.splits[split]

@@ -34,7 +34,7 @@ from skillopt_airflow.tasks.protocols import JudgesRepository
 from skillopt_airflow.tasks.task_group import TaskGroup
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.rollouts.judging import engine_test_runner, judged_repository
-from skillopt_airflow.training.run.run_corpus import source_corpus
+from skillopt_airflow.training.run.run_documents import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.rollout.harnesses.test_claude_code import COMMANDS
 from tests.rollout.test_in_containers import workload

@@ -3,7 +3,7 @@
 import pytest
 
 from skillopt_airflow.core.values.types import Split
-from skillopt_airflow.training.report.rollout_stages import (
+from skillopt_airflow.training.report.reporting import (
     current_before,
     find_stage,
     label_of,

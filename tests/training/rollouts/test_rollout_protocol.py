@@ -8,8 +8,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ImageMissing
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.rollout.settings import PROTOCOL
-from skillopt_airflow.training.rollouts.rollout_protocol import check_program, image_to_use, rollout_program
-from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload, check_program, image_to_use, rollout_program
 from tests.training.in_process import Training, configured
 
 CONFIG = configured("searchqa", {})
@@ -48,7 +47,7 @@ def test_a_run_whose_image_was_built_anew_goes_on_with_the_present_one(
     assert "is gone" not in caplog.text
     assert used("sha256:old", here=False) == "sha256:new"
     assert "sha256:old is gone" in caplog.text
-    monkeypatch.setattr("skillopt_airflow.training.rollouts.rollout_protocol.PROTOCOL", 0)
+    monkeypatch.setattr("skillopt_airflow.training.rollouts.workload.PROTOCOL", 0)
     with pytest.raises(ConfigError, match=rf"protocol-0/.* not protocol-{PROTOCOL}/"):
         used("sha256:old", here=True)
 

@@ -9,7 +9,7 @@ from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.training.prepare.preparation import prepare_training
-from skillopt_airflow.training.run.run_corpus import stored_corpus
+from skillopt_airflow.training.run.run_documents import stored_corpus
 from tests.training.in_process import Training
 
 SKILL = SkillDocument("# Skill\n")

@@ -3,7 +3,7 @@
 import pytest
 
 from skillopt_airflow.core.run.state import ReflectedItems
-from skillopt_airflow.training.step.reflection import load_step
+from skillopt_airflow.training.step.steps import load_step
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ from skillopt_airflow.training.prepare.preparation import check_priced, settle
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_corpus import store_corpus
+from skillopt_airflow.training.run.run_documents import store_corpus
 from skillopt_airflow.training.run.run_record import RunRecord
 from skillopt_airflow.training.step.seed_and_final import opened
 

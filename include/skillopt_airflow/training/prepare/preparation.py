@@ -38,13 +38,12 @@ from skillopt_airflow.training.prepare.data_items import (
 )
 from skillopt_airflow.training.prepare.estimate import LOOKED_AT, Estimate, Prompt, estimate_training
 from skillopt_airflow.training.rollouts.rollout_plan import ids
-from skillopt_airflow.training.rollouts.rollout_protocol import rollout_program
+from skillopt_airflow.training.rollouts.workload import rollout_program
 from skillopt_airflow.training.run.connections import published_skills
-from skillopt_airflow.training.run.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_corpus import store_corpus
+from skillopt_airflow.training.run.run_documents import store_corpus
 from skillopt_airflow.training.run.run_record import RunRecord
-from skillopt_airflow.training.step.seed_and_final import opened, seed_plan, store_seed
+from skillopt_airflow.training.step.seed_and_final import NamedSkill, find_skill, opened, seed_plan, store_seed
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.quality_report import QualityReport

@@ -45,11 +45,10 @@ from skillopt_airflow.training.rollouts.rollout_plan import (
     store_versions,
 )
 from skillopt_airflow.training.run.connections import published_skills
-from skillopt_airflow.training.run.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_corpus import store_corpus
+from skillopt_airflow.training.run.run_documents import store_corpus
 from skillopt_airflow.training.run.spending import spent_by, unaffordable
-from skillopt_airflow.training.step.seed_and_final import opened
+from skillopt_airflow.training.step.seed_and_final import NamedSkill, find_skill, opened
 
 log = logging.getLogger(__name__)
 

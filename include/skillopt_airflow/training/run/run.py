@@ -34,8 +34,8 @@ from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.run.connections import published_skills
+from skillopt_airflow.training.run.run_documents import search_settings
 from skillopt_airflow.training.run.run_record import RunRecord, RunRef
-from skillopt_airflow.training.run.run_search import search_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
