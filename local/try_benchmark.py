@@ -29,10 +29,10 @@ from skillopt_airflow.training.trial import (
     TargetModel,
     Trial,
     TrialDisplay,
-    configured,
     connected_target,
     first_items,
-    skill_of,
+    skill_text,
+    trial_config,
 )
 
 
@@ -41,14 +41,14 @@ def run(
 ) -> int:
     """Try the first items of a split and show what comes; 0 if each has a score. Settings are knobs as KEY=VALUE."""
     display = TrialDisplay()
-    config = configured(benchmark, settings)
+    config = trial_config(benchmark, settings)
     # An engine of another machine would exchange files through the bucket, and a trial stores nothing.
     config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"conn_id": None})})
     adapter = benchmarks.load(benchmark, config.task)
     check_requirements(config.model, adapter)
     check_search(config.search, adapter)
     check_judge(config.evaluation, adapter)
-    skill = skill_of(benchmark, skill_file)
+    skill = skill_text(benchmark, skill_file)
     client = s3_client(config)
     items = first_items(benchmark, adapter, config, split, count, client)
     with target_model(config) as target:

@@ -25,7 +25,7 @@ from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.training.trial import Trial, TrialDisplay, Tried, first_items, skill_of
+from skillopt_airflow.training.trial import Trial, TrialDisplay, TriedItem, first_items, skill_text
 from tests.conftest import with_images
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
@@ -152,7 +152,7 @@ def test_nothing_in_a_container_tells_the_solution_of_a_game_that_is_played(dock
     items = first_items("alfworld", adapter, config, Split.TRAIN, 1, None)
     game = next(tmp_path.glob(f"json_2.1.1/**/{items[0].files[0].path.rpartition('json_2.1.1/')[2]}"))
     told: list[str] = []
-    played: list[Tried] = []
+    played: list[TriedItem] = []
     secrets = secrets_of(game)
 
     def searched(asked: Asked) -> Reply:
@@ -168,7 +168,7 @@ def test_nothing_in_a_container_tells_the_solution_of_a_game_that_is_played(dock
             benchmark="alfworld",
             config=config,
             adapter=adapter,
-            skill=skill_of("alfworld", None),
+            skill=skill_text("alfworld", None),
             items=items,
             upstream=Upstream(
                 conn_id="scripted", dialect="openai-chat", base_url=provider.base_url, model="stand-in-target"

@@ -9,7 +9,7 @@ from skillopt_airflow.core.errors import StoreError, StoreUnavailable
 from skillopt_airflow.core.values.pictures import NO_PICTURES
 from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.training.run import stage_models
-from skillopt_airflow.training.run.stage_models import optimizing
+from skillopt_airflow.training.run.stage_models import open_assistants
 from tests.training.in_process import Training
 
 PATIENCE = 60
@@ -36,7 +36,7 @@ def test_calls_are_stored_before_their_task_ends_and_count_once(monkeypatch: pyt
             raise refusals.pop(0)
 
     monkeypatch.setattr(training.store, "put_bytes", put_without_answer)
-    with optimizing(run, run.timeline[1], "reflect") as models:
+    with open_assistants(run, run.timeline[1], "reflect") as models:
 
         def ask(question: str) -> None:
             messages = [Message(role="system", content="Answer."), Message(role="user", content=question)]

@@ -24,7 +24,7 @@ from skillopt_airflow.pipeline.tasks import dag_ids
 from skillopt_airflow.store.keys import scoring_name
 from skillopt_airflow.store.tables.rollout_browser import MARK
 from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
-from skillopt_airflow.training.champion.publication import PublishContest, plan_publication
+from skillopt_airflow.training.champion.publication import PublicationPlan, plan_publication
 from skillopt_airflow.training.rollouts.rollout_plan import store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
@@ -396,7 +396,7 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     assert "names no run of searchqa" in text(get_stored(browser, tab))
     # One that was planned when the contest did not say under which knobs.
     key = published.keys.publication("later").contest
-    contest = published.store.get_model(key, PublishContest)
+    contest = published.store.get_model(key, PublicationPlan)
     published.store.put_model(key, contest.model_copy(update={"overrides": {}}))
     page = get(browser, **asked)
     assert page.xpath("string(//h1)") == "Rollouts: End, publication later"

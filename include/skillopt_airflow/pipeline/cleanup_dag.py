@@ -14,7 +14,7 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.graph import TASK_DEFAULTS, engine_queue
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.tasks.dag_ids import cleanup_dag_id
-from skillopt_airflow.pipeline.tasks.task_errors import on_failure, wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input, failure_callback
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.connections import published_skills
 
@@ -45,7 +45,7 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
         names: all benchmarks; tasks of unreadable ones fail.
         configs: configurations of the readable ones.
     """
-    alerts = {config.alerts.conn_id: on_failure(config) for config in configs.values()}
+    alerts = {config.alerts.conn_id: failure_callback(config) for config in configs.values()}
     with DAG(
         cleanup_dag_id(),
         catchup=False,
@@ -202,5 +202,5 @@ def _corpora_days(storage: StorageGroup) -> int | None:
 
 
 def _config(benchmark: str) -> TrainConfig:
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         return benchmark_config(benchmark)

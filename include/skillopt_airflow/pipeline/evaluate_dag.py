@@ -16,7 +16,7 @@ from skillopt_airflow.pipeline.graph import cell_rollouts, dag_of, engine_queue
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import evaluate_dag_id
 from skillopt_airflow.pipeline.tasks.stages import PREPARING
-from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 
 if TYPE_CHECKING:
     from skillopt_airflow.core.run.skill_matrix import MatrixRequest
@@ -104,7 +104,7 @@ def prepare(benchmark: str) -> list[Any]:
     from skillopt_airflow.training.report.matrix import prepare_matrix
 
     context = get_current_context()
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         asked = checked_form(context)
         name, overrides = scoring_name(context["dag_run"].run_id), {"overrides": asked["overrides"]}
         run, config = new_run(benchmark, name, overrides)
@@ -126,7 +126,7 @@ def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonOb
     from skillopt_airflow.training.report.matrix import conclude_matrix
 
     asked = get_current_context()["params"]
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         splits = tuple(dict.fromkeys(map(Split, asked["splits"])))
         compared = [ComparedSkill.model_validate(skill) for skill in skills]
         matrix = conclude_matrix([open_run(run) for run in runs], compared, splits, asked["policy"])

@@ -12,7 +12,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.run.timeline import MomentKind
 from skillopt_airflow.pipeline.tasks.dag_ids import prefixed
 from skillopt_airflow.pipeline.tasks.rollout_chunk import Preflight, RolloutChunk, Speculation
-from skillopt_airflow.pipeline.tasks.task_errors import keep_error, on_failure
+from skillopt_airflow.pipeline.tasks.task_errors import failure_callback, store_error
 from skillopt_airflow.sandbox.docker.limits import repository_seconds, task_seconds
 from skillopt_airflow.sandbox.kubernetes.pod import START_SECONDS
 
@@ -23,7 +23,7 @@ TASK_DEFAULTS: Mapping[str, Any] = {
     "retry_exponential_backoff": True,
     "max_retry_delay": timedelta(minutes=5),
     "execution_timeout": timedelta(minutes=30),
-    "on_failure_callback": keep_error,
+    "on_failure_callback": store_error,
 }
 
 BATCH_LIMIT = timedelta(days=1, hours=1)
@@ -47,7 +47,10 @@ def dag_of(
         tags=["skillopt", dag_id.removeprefix(prefixed("")).partition("_")[0], benchmark],
         default_args=dict(TASK_DEFAULTS),
         render_template_as_native_obj=True,
-        **({"schedule": None, "is_paused_upon_creation": False, "on_failure_callback": on_failure(config)} | kwargs),
+        **(
+            {"schedule": None, "is_paused_upon_creation": False, "on_failure_callback": failure_callback(config)}
+            | kwargs
+        ),
     ) as dag:
         yield dag
     if form is not None:

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
-from skillopt_airflow.pipeline.publishing import announce, champion_asset
+from skillopt_airflow.pipeline.publishing import champion_asset, emit_champion_event
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import (
     prefixed,
@@ -21,7 +21,7 @@ from skillopt_airflow.pipeline.tasks.dag_ids import (
     train_dag_id,
 )
 from skillopt_airflow.pipeline.tasks.stages import PREPARING
-from skillopt_airflow.pipeline.tasks.task_errors import when_late, wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input, late_alert
 from skillopt_airflow.training.run.run_record import RunRef
 
 if TYPE_CHECKING:
@@ -72,16 +72,16 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         max_active_runs=1,
         is_paused_upon_creation=True,
         form=form,
-        deadline=when_late(config),
+        deadline=late_alert(config),
     ) as dag:
         prepared: Any = prepare_night.override(**engine_queue(config))(benchmark)
         run = prepared["run"]
         measure = rollouts(config, "measure", run, prepared)
-        settled: Any = settle_night(run)
+        settled: Any = conclude_night(run)
         # Inlets, because the tasks look up the asset's events.
         champion, decline = [champion_asset(benchmark)], [decline_asset(benchmark)]
         demoted = demote.override(inlets=champion, outlets=champion)(benchmark, run)
-        question: Any = question_of(run)
+        question: Any = rollback_question(run)
         # A separate DAG run, so that the night doesn't wait for the answer.
         TriggerDagRunOperator(
             task_id="ask",
@@ -118,7 +118,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
             "a night needs a date: backfill it, or trigger it with a logical date shortly after its end, such as 00:01 "
             "of the next day; midnight itself belongs to a scheduled run of another night"
         )
-    with wrong_input_fails(awaits_models=True):
+    with fail_on_wrong_input(awaits_models=True):
         form = checked_form(context)
         config = night_config(benchmark, form)
         date = night_date(begin, config)
@@ -135,16 +135,16 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 
 
 @task(trigger_rule="none_failed_min_one_success")
-def settle_night(run: JsonObject) -> JsonObject:
+def conclude_night(run: JsonObject) -> JsonObject:
     """Store the night's result once; return the verdict."""
     from skillopt_airflow.pipeline.tasks.triggered import base_target
     from skillopt_airflow.store.keys import RegateKeys
-    from skillopt_airflow.training.champion.night import settle_night, write_series
+    from skillopt_airflow.training.champion.night import conclude_night, write_series
     from skillopt_airflow.training.champion.target_change import write_target_changes
 
     opened = open_run(run)
-    with wrong_input_fails():
-        row = settle_night(opened)
+    with fail_on_wrong_input():
+        row = conclude_night(opened)
     keys = RegateKeys(opened.ref.storage.prefix, opened.ref.benchmark, row.night.target)
     write_series(opened.store, keys, opened.config.regate.alpha, row)
     write_target_changes(opened, base_target(opened.ref.benchmark))
@@ -157,22 +157,22 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
     from skillopt_airflow.training.champion.night import demote
 
     opened, context = open_run(run), get_current_context()
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         alias = demote(opened)
     if isinstance(alias, str):
         raise AirflowSkipException(alias)
-    if _heard(context, champion_asset(benchmark), {"version": alias.version, "run": alias.run}):
+    if _was_emitted(context, champion_asset(benchmark), {"version": alias.version, "run": alias.run}):
         raise AirflowSkipException(f"{alias.version} is the champion; its event was emitted before")
-    announce(context, benchmark, opened.published, alias)
+    emit_champion_event(context, benchmark, opened.published, alias)
     return alias.model_dump(mode="json")
 
 
 @task(multiple_outputs=True)
-def question_of(run: JsonObject) -> JsonObject:
+def rollback_question(run: JsonObject) -> JsonObject:
     """Return the rollback to approve if `regate.on_demote` is ask."""
-    from skillopt_airflow.training.champion.night import question_of
+    from skillopt_airflow.training.champion.night import rollback_question
 
-    asked = question_of(open_run(run))
+    asked = rollback_question(open_run(run))
     if isinstance(asked, str):
         raise AirflowSkipException(asked)
     return asked
@@ -185,12 +185,12 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     A cleared task emits it again only if it was killed before Airflow stored the event.
     """
     from skillopt_airflow.pipeline.tasks.triggered import base_target
-    from skillopt_airflow.training.champion.night import first_to_tell, news_of
+    from skillopt_airflow.training.champion.night import claim_report, decline_event
 
     opened = open_run(run)
     starts = train_dag_id(benchmark) if opened.config.regate.train_on_decline else ""
-    news = news_of(opened, base_target(benchmark))
-    return _emit(decline_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news))
+    news = decline_event(opened, base_target(benchmark))
+    return _emit(decline_asset(benchmark), news, starts, lambda news: claim_report(opened, news))
 
 
 def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[[JsonObject], bool]) -> JsonObject:
@@ -205,7 +205,7 @@ def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[
         raise AirflowSkipException(news)
     context = get_current_context()
     # The same DAG run may have run for another target since.
-    if _heard(context, asset, {key: news[key] for key in ("target", "date", "sha256")}):
+    if _was_emitted(context, asset, {key: news[key] for key in ("target", "date", "sha256")}):
         raise AirflowSkipException(f"{news['date']}: the event was emitted before")
     if starts and context["ti"].get_dag(starts).is_paused:
         raise AirflowFailException(
@@ -219,7 +219,7 @@ def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[
     return news
 
 
-def _heard(context: "Context", asset: Asset, same: JsonObject) -> bool:
+def _was_emitted(context: "Context", asset: Asset, same: JsonObject) -> bool:
     """Return whether this DAG run has already emitted an event of the asset with these values."""
     run = context["dag_run"]
     return any(

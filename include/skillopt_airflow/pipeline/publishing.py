@@ -17,7 +17,7 @@ from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.tasks import params
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
-from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.connections import published_skills
 
@@ -166,15 +166,15 @@ class PublicationApproval(Approval):
 
     def wanted(self, context: "Context") -> str:
         from skillopt_airflow.training.champion.approval import publication_body
-        from skillopt_airflow.training.champion.publication import PublishContest
+        from skillopt_airflow.training.champion.publication import PublicationPlan
 
         run = open_run(self.reference)
         name = _publication(context, run)
-        contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
+        contest = run.store.get_model(run.keys.publication(name).contest, PublicationPlan)
         return publication_body(run, name) if contest.rules.approval else ""
 
     def rejected(self, context: "Context", why: str) -> None:
-        _tell(open_run(self.reference), why)
+        _report_withheld(open_run(self.reference), why)
 
 
 class RollbackApproval(Approval):
@@ -190,10 +190,10 @@ class RollbackApproval(Approval):
 @task
 def open_finished(benchmark: str) -> JsonObject:
     """Return the reference of the form's run, with the form's target and rules."""
-    from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_rules, reopened
+    from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_ref, publishing_rules
     from skillopt_airflow.training.run.run_record import RunRef
 
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         asked = checked_form(get_current_context())
         storage = params.run_config(benchmark_config(benchmark), asked).storage
         ref = RunRef(benchmark=benchmark, run=asked["run"], storage=storage)
@@ -202,7 +202,7 @@ def open_finished(benchmark: str) -> JsonObject:
             run.state(run.timeline[-1])
         except ObjectMissing as error:
             raise DataError(f"run = {asked['run']}: not a finished training of {benchmark}: {error}") from None
-        ref = reopened(run, asked["target"], asked["overrides"])
+        ref = publishing_ref(run, asked["target"], asked["overrides"])
         ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
     return ref.model_dump(mode="json")
 
@@ -224,10 +224,10 @@ def gate_publication(run: JsonObject) -> None:
     from skillopt_airflow.training.champion.publication import gate_publication
 
     opened = open_run(run)
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         withheld = gate_publication(opened, _publication(get_current_context(), opened))
     if withheld:
-        _tell(opened, withheld)
+        _report_withheld(opened, withheld)
         raise AirflowSkipException(f"nothing is published: {withheld}")
 
 
@@ -247,13 +247,13 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
         # A retry would meet the same champion, without a comparison.
         target = f" and target = {opened.config.model.target}" if opened.for_another_model else ""
         beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}{target}"
-        _tell(opened, beaten)
+        _report_withheld(opened, beaten)
         raise AirflowFailException(beaten) from None
     if not opened.for_another_model:
         write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
-        announce(context, benchmark, artifacts, champion)
+        emit_champion_event(context, benchmark, artifacts, champion)
     return published.model_dump()
 
 
@@ -266,7 +266,7 @@ def request_rollback(benchmark: str) -> JsonObject:
     from skillopt_airflow.training.prepare.benchmark_settings import check_allowed
 
     context = get_current_context()
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         asked = checked_form(context)
         own = benchmark_config(benchmark)
         config = params.run_config(own, asked)
@@ -291,9 +291,9 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
     from skillopt_airflow.training.champion.approval import roll_back
 
     artifacts, request = _rollback(reference)
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         alias = roll_back(artifacts, request)
-    announce(get_current_context(), benchmark, artifacts, alias)
+    emit_champion_event(get_current_context(), benchmark, artifacts, alias)
     return alias.model_dump(mode="json")
 
 
@@ -305,7 +305,7 @@ def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
     return artifacts, RollbackRequest.model_validate(reference["request"])
 
 
-def announce(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
+def emit_champion_event(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
     """Emit the champion asset's event."""
     manifest = artifacts.read(champion.version).manifest
     context["outlet_events"][champion_asset(benchmark)].extra = {
@@ -332,7 +332,7 @@ def _publication(context: "Context", run: "TrainingRun") -> str:
     return _name(context)
 
 
-def _tell(run: "TrainingRun", withheld: str) -> None:
+def _report_withheld(run: "TrainingRun", withheld: str) -> None:
     """Write the reason into the run's report, if it's for the run's own model."""
     from skillopt_airflow.training.report.reporting import write_report
 

@@ -27,8 +27,8 @@ from skillopt_airflow.tasks.record_fields import UnreadableRecord
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.prepare.data_items import read_splits
-from skillopt_airflow.training.rollouts.judging import Case, engine_test_runner, judge, judged_repository
-from skillopt_airflow.training.run.answer_cache import in_doubt
+from skillopt_airflow.training.rollouts.judging import Case, engine_test_runner, score_files, score_repository
+from skillopt_airflow.training.run.answer_cache import grading_request
 from skillopt_airflow.training.run.run import for_container, needs_container_each, rollout_settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TargetModel:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedItem:
     """An item's rollout with its score, or the reason why there is none."""
 
     item: Item
@@ -88,7 +88,7 @@ class Trial:
     data: "DataFiles"
     labels: Mapping[str, str]
     """Labels of this trial's containers only."""
-    on_row: Callable[[Tried], None]
+    on_row: Callable[[TriedItem], None]
     corpus: "SourceCorpus | None" = None
     """Documents that the sandbox can read, for benchmarks with a corpus."""
     calls: list[ModelCall] = field(default_factory=list)
@@ -152,36 +152,36 @@ class Trial:
         for outcome in outcomes:
             self.on_row(self._tried(by_id[outcome.trajectory.item_id], outcome))
 
-    def _tried(self, item: Item, outcome: "Outcome") -> Tried:
+    def _tried(self, item: Item, outcome: "Outcome") -> TriedItem:
         trajectory = outcome.trajectory
         if not trajectory.status.scored:
-            return Tried(item, trajectory, None)
+            return TriedItem(item, trajectory, None)
         if isinstance(self.adapter, JudgesRepository):
             return self._tested(self.adapter, item, outcome)
         try:
             score = self._score(item, outcome)
         except Exception as error:  # noqa: BLE001 - the trial is about the benchmark's own code
-            return Tried(item, trajectory, None, f"the scorer failed: {told(error)}")
-        if in_doubt(self.adapter, self.config.evaluation, item, Rollout(trajectory=trajectory, score=score)):
+            return TriedItem(item, trajectory, None, f"the scorer failed: {describe_error(error)}")
+        if grading_request(self.adapter, self.config.evaluation, item, Rollout(trajectory=trajectory, score=score)):
             doubtful = f"{score.feedback}; scored by the rules, but a run asks the judge"
             score = score.model_copy(update={"feedback": doubtful})
-        return Tried(item, trajectory, score)
+        return TriedItem(item, trajectory, score)
 
     def _score(self, item: Item, outcome: "Outcome") -> Score:
         """Return the score; raise errors of the benchmark's code, where a run would score 0."""
         if not isinstance(self.adapter, JudgesFiles):
             return self.adapter.score(item, outcome.trajectory)
-        return judge(
+        return score_files(
             Case(benchmark=self.benchmark, item=item, trajectory=outcome.trajectory),
             outcome.files,
             self.data.contents(item.reference_files),
         )
 
-    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> Tried:
+    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> TriedItem:
         tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)
-        found = judged_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
+        found = score_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
         unjudged = found.trajectory.error if found.score is None else ""
-        return Tried(item, found.trajectory, found.score, unjudged)
+        return TriedItem(item, found.trajectory, found.score, unjudged)
 
 
 def first_items(
@@ -206,7 +206,7 @@ def first_items(
     return items
 
 
-def skill_of(benchmark: str, path: Path | None) -> str:
+def skill_text(benchmark: str, path: Path | None) -> str:
     """Return the text of a skill's file; of the seed skill if `path` is None.
 
     Raises:
@@ -224,7 +224,7 @@ def skill_of(benchmark: str, path: Path | None) -> str:
     return skill_of_person(text, str(file)).text
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Describe an error of a benchmark's code: type, text, and the line that raised it."""
     if isinstance(error, SkillOptError):
         return str(error)
@@ -233,10 +233,10 @@ def told(error: Exception) -> str:
 
 
 def _unusable(row: str, error: Exception) -> NoReturn:
-    raise DataError(f"{row}: {told(error)}") from error
+    raise DataError(f"{row}: {describe_error(error)}") from error
 
 
-def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
+def trial_config(benchmark: str, settings: Sequence[str]) -> TrainConfig:
     """Return the benchmark's configuration with knobs set as KEY=VALUE; values are YAML.
 
     Raises:
@@ -291,7 +291,7 @@ class TrialDisplay:
         if not self._console.is_terminal:
             self._console.width = PLAIN_WIDTH
         self._spinner: Spinner | None = None
-        self._rows: list[Tried] = []
+        self._rows: list[TriedItem] = []
         self._total = 0
         self._system = ""
 
@@ -316,7 +316,7 @@ class TrialDisplay:
     def note(self, text: str) -> None:
         self._line(text, "dim")
 
-    def show(self, row: Tried) -> None:
+    def show(self, row: TriedItem) -> None:
         self._rows.append(row)
         trajectory = row.trajectory
         self._console.rule(Text(visible(f"{len(self._rows)} of {self._total}: {row.item.id}")), align="left")

@@ -12,7 +12,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.values.types import Split, Status
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.connections import published_skills
-from skillopt_airflow.training.run.run import OF_ONE_RUN, TrainingRun
+from skillopt_airflow.training.run.run import PRIVATE_SPLITS, TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui import buckets
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.store.tables.rollout_browser import Variant
     from skillopt_airflow.store.tables.rollout_table import Partition, RolloutKey
-    from skillopt_airflow.training.report.reporting import Planned, Stage
+    from skillopt_airflow.training.report.reporting import PlannedStage, SplitRollouts
 
 MAX_SKILLS = 300
 """Skills that can be chosen for a comparison, the newest versions first; the address can name any."""
@@ -149,7 +149,7 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
     from skillopt_airflow.training.report import reporting
 
     run = TrainingRun(ref, buckets.KeptConnections())
-    moments = reporting.reached(run)
+    moments = reporting.reached_moments(run)
     stage = reporting.find_stage(run, moments, asked.moment, asked.stage)
     if stage.splits and stage.name.startswith(reporting.PUBLICATION):
         run = as_published(run, stage.name.removeprefix(reporting.PUBLICATION))
@@ -170,7 +170,7 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
     another = f" under {model.target}, {model.harness}" if stage.name == "score" else another
     begun = begun._replace(
         title=f"{begun.title}, {stage.names[stage.name]}{another}",
-        choices=(*begun.choices, Choice("stage", "Stage", stage.names, stage.name)),
+        choices=(*begun.choices, Choice("stage", "PlannedStage", stage.names, stage.name)),
     )
     if not stage.splits:
         return begun
@@ -178,7 +178,7 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
     return _with_skills(run, begun, stage, asked)._replace(rival=rival or "")
 
 
-def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: RolloutQuery) -> Subject:
+def _with_skills(run: TrainingRun, begun: Subject, stage: "PlannedStage", asked: RolloutQuery) -> Subject:
     """Return the subject with what is rolled out of a split, under which skill, and beside which one."""
     from skillopt_airflow.training.report.reporting import skills_of
 
@@ -208,12 +208,12 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Rollou
         other_label=labels.get(other, ""),
         items=items,
         types=items,
-        alone=split in OF_ONE_RUN,
+        alone=split in PRIVATE_SPLITS,
         planned=len(plan.item_ids),
     )
 
 
-def _items(run: TrainingRun, split: Split, plan: "Planned") -> "pa.Table":
+def _items(run: TrainingRun, split: Split, plan: "SplitRollouts") -> "pa.Table":
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -37,18 +37,18 @@ from skillopt_airflow.training.champion.approval import (
     rollback_request,
 )
 from skillopt_airflow.training.champion.publication import (
-    PublishContest,
+    PublicationPlan,
+    count_looks,
     gate_publication,
-    looks_at,
     plan_publication,
     publish_best,
 )
 from skillopt_airflow.training.report.history import history_of
 from skillopt_airflow.training.report.reporting import view_of, write_report
 from skillopt_airflow.training.rollouts.evaluation import measured
-from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan, planned
+from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan, find_chunk
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.spending import left_of_run, spent_by
+from skillopt_airflow.training.run.spending import remaining_limits, total_spent
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
 from tests.training.local_store import LocalStore
@@ -79,8 +79,8 @@ def contest(training: Training, artifacts: ArtifactStore, name: str = NAME, **ru
     return gate_publication(training.run, name)
 
 
-def contestants(training: Training, name: str) -> PublishContest:
-    return training.store.get_model(training.run.keys.publication(name).contest, PublishContest)
+def contestants(training: Training, name: str) -> PublicationPlan:
+    return training.store.get_model(training.run.keys.publication(name).contest, PublicationPlan)
 
 
 @pytest.mark.nightly
@@ -127,8 +127,8 @@ def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
 
 def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Training, artifacts: ArtifactStore) -> None:
     refs = plan_publication(trained.run, artifacts, "draws", PublishingGroup(draws=2))
-    chunks = [planned(trained.run, ref)[1] for ref in refs]
-    contest = trained.store.get_model(trained.run.keys.publication("draws").contest, PublishContest)
+    chunks = [find_chunk(trained.run, ref)[1] for ref in refs]
+    contest = trained.store.get_model(trained.run.keys.publication("draws").contest, PublicationPlan)
     assert {chunk.split for chunk in chunks} == {Split.TEST}
     assert {chunk.draw for chunk in chunks} == {0, 1}
     assert {chunk.stage for chunk in chunks} == {"publish"}
@@ -158,7 +158,7 @@ def test_every_comparison_is_a_look_and_its_level_follows(trained: Training, art
         assert contest(trained, artifacts, f"look-{number}", gate_policy="strict") == ""
         look = contestants(trained, f"look-{number}").look
         assert look is not None
-        assert look.number == looks_at(trained.run, artifacts, Split.TEST) == number
+        assert look.number == count_looks(trained.run, artifacts, Split.TEST) == number
         levels.append(look.level)
         decision = trained.store.get_model(trained.run.keys.publication(f"look-{number}").gate, GateDecision)
         assert f"; look {number} at these 36 items" in decision.reason
@@ -168,7 +168,7 @@ def test_every_comparison_is_a_look_and_its_level_follows(trained: Training, art
     assert contestants(trained, "look-4").look == contestants(trained, "look-3").look
     # Under another policy it is one.
     contest(trained, artifacts, "look-5")
-    assert looks_at(trained.run, artifacts, Split.TEST) == 4
+    assert count_looks(trained.run, artifacts, Split.TEST) == 4
 
 
 def test_a_planner_that_died_behind_the_ledger_takes_no_second_look(
@@ -181,9 +181,9 @@ def test_a_planner_that_died_behind_the_ledger_takes_no_second_look(
     with pytest.raises(InterruptedRun, match="contest"):
         plan_publication(trained.run, artifacts, "died", PublishingGroup())
     monkeypatch.undo()
-    assert looks_at(trained.run, artifacts, Split.TEST) == 1
+    assert count_looks(trained.run, artifacts, Split.TEST) == 1
     assert contest(trained, artifacts, "died") == ""
-    assert looks_at(trained.run, artifacts, Split.TEST) == 1
+    assert count_looks(trained.run, artifacts, Split.TEST) == 1
 
 
 @pytest.mark.nightly
@@ -207,8 +207,8 @@ def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, art
     assert manifest.best_scores.publish == manifest.publish_gate.score
     assert manifest.best_scores.test is not None
     assert Split.PUBLISH in manifest.data_fingerprints
-    assert looks_at(training.run, artifacts, Split.TEST) == 0
-    assert looks_at(training.run, artifacts, Split.PUBLISH) == 1
+    assert count_looks(training.run, artifacts, Split.TEST) == 0
+    assert count_looks(training.run, artifacts, Split.PUBLISH) == 1
     # What publishing judges by is not learned from either.
     (tmp_path / "publish" / "items.json").write_text(json.dumps(items[30:]), encoding="utf-8")
     with pytest.raises(DataQualityError, match=r"the same id is used by an earlier record .* in publish row 1 "):
@@ -292,7 +292,7 @@ def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it
     training.fail = is_down
     before = training().best
     contest(training, artifacts)
-    assert before.version == accepted == looks_at(training.run, artifacts, Split.TEST)
+    assert before.version == accepted == count_looks(training.run, artifacts, Split.TEST)
     assert bool(contestants(training, NAME).withheld) is (accepted == 0)
     training.fail = lambda stage, item: None
     training.clear_steps()
@@ -347,7 +347,7 @@ def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) 
         train__num_epochs=1, train__steps_per_epoch=1, budget__max_calls=10_000, evaluation__eval_test=False
     )
     training()
-    left = left_of_run(training.run).calls
+    left = remaining_limits(training.run).calls
     assert left is not None
     short = copy.copy(training)
     spent = 10_000 - left
@@ -372,10 +372,10 @@ def test_a_publication_that_needs_no_rollout_is_judged_under_a_budget_that_is_us
         data__uri=str(tmp_path), train__num_epochs=1, train__steps_per_epoch=1, optimizer__use_slow_update=False
     )
     training()
-    spent = spent_by(training.run).calls
+    spent = total_spent(training.run).calls
     ref = training.run.ref.model_copy(update={"overrides": {"budget.max_calls": spent}})
     training.run = TrainingRun(ref, training.models)
-    assert left_of_run(training.run).calls == 0
+    assert remaining_limits(training.run).calls == 0
     assert plan_publication(training.run, artifacts, NAME, PublishingGroup()) == []
     assert contestants(training, NAME).withheld == ""
 

@@ -19,7 +19,7 @@ from skillopt_airflow.training.prepare.data_items import (
     shared_documents,
     store_files,
     unusable_items,
-    without_copies,
+    without_duplicates,
 )
 from skillopt_airflow.training.report.history import history_of
 from skillopt_airflow.training.run.run import TrainingRun
@@ -223,7 +223,7 @@ def test_lines_that_cannot_be_read_are_no_copies_of_each_other(tmp_path: Path) -
     config = declared(tmp_path, [])
     broken = [UnreadableRecord("line 1"), UnreadableRecord("line 2")]
     record: JsonObject = {"q": "1"}
-    kept, notes = without_copies(config, {Split.TRAIN: [*broken, record], Split.VAL: [record, {"q": "2"}]})
+    kept, notes = without_duplicates(config, {Split.TRAIN: [*broken, record], Split.VAL: [record, {"q": "2"}]})
     assert kept == {Split.TRAIN: [*broken, record], Split.VAL: [{"q": "2"}]}
     assert notes == ("1 of 5 records are copies and left out, such as val row 1, which repeats train row 3",)
 

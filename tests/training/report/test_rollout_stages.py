@@ -7,8 +7,8 @@ from skillopt_airflow.training.report.reporting import (
     current_before,
     find_stage,
     label_of,
-    planned,
-    reached,
+    planned_rollouts,
+    reached_moments,
     skills_of,
     stages_of,
 )
@@ -35,7 +35,7 @@ def trained() -> TrainingRun:
 
 @pytest.mark.nightly
 def test_every_moment_of_a_finished_run_has_its_stages(trained: TrainingRun) -> None:
-    found = {label_of(moment): [*stages_of(trained, moment)] for moment in reached(trained)}
+    found = {label_of(moment): [*stages_of(trained, moment)] for moment in reached_moments(trained)}
     assert found == {
         "Beginning": ["seed", "test"],
         "Step 1": ["evaluate", "rollout"],
@@ -48,10 +48,10 @@ def test_every_moment_of_a_finished_run_has_its_stages(trained: TrainingRun) -> 
 
 def test_a_stage_plans_items_under_skills(trained: TrainingRun) -> None:
     step = trained.timeline[1]
-    [batch] = planned(trained, step, "rollout").values()
+    [batch] = planned_rollouts(trained, step, "rollout").values()
     assert batch.item_ids == tuple(ref.id for part in trained.slices(step) for ref in part)
     assert (batch.skills, batch.draws) == (("skills/skill_v0000.md",), (0,))
-    evaluation = planned(trained, step, "evaluate")
+    evaluation = planned_rollouts(trained, step, "evaluate")
     # What is rolled out ahead for the next step is no part of it.
     assert list(evaluation) == [Split.VAL]
     assert set(evaluation[Split.VAL].item_ids) == {ref.id for ref in trained.item_refs(Split.VAL)}
@@ -63,7 +63,7 @@ def test_a_stage_plans_items_under_skills(trained: TrainingRun) -> None:
 
 
 def test_the_newest_stage_with_rollouts_is_found(trained: TrainingRun) -> None:
-    moments = reached(trained)
+    moments = reached_moments(trained)
     newest = find_stage(trained, moments, "", "")
     assert (newest.moment.kind, newest.name, list(newest.splits)) == ("final", "test", [Split.TEST])
     named = find_stage(trained, moments, "steps/step_0001", "rollout")
@@ -80,10 +80,10 @@ def test_a_run_that_has_just_begun() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=12)
     training.prepare()
     run = training.run
-    assert reached(run) == run.timeline[:1]
-    found = find_stage(run, reached(run), "", "")
+    assert reached_moments(run) == run.timeline[:1]
+    found = find_stage(run, reached_moments(run), "", "")
     assert (found.name, len(found.splits[Split.VAL].item_ids)) == ("seed", 12)
     assert [one.label for one in skills_of(run, found.moment, "seed", found.splits[Split.VAL].skills)] == ["seed"]
     store_plan(run, run.timeline[0], "seed", [])
     run.store.delete(run.keys.moment(run.timeline[0]).plan("seed"))
-    assert find_stage(run, reached(run), "", "").name == ""
+    assert find_stage(run, reached_moments(run), "", "").name == ""

@@ -20,7 +20,7 @@ from skillopt_airflow.core.values.types import Item, Rollout, Status, Trajectory
 from skillopt_airflow.sandbox.staging import is_held
 from skillopt_airflow.tasks.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.training.rollouts import judging
-from skillopt_airflow.training.rollouts.judging import Case, judge, judged_repository
+from skillopt_airflow.training.rollouts.judging import Case, score_files, score_repository
 from tests.sandbox.small_repository import GOLD, RECORD, added
 
 MEGABYTE = 1024 * 1024
@@ -192,7 +192,7 @@ def test_a_hostile_workbook_scores_zero_and_the_target_is_told_why(
 ) -> None:
     if kind == "zip bomb of cells":
         with_less_memory(tmp_path, monkeypatch)
-    score = judge(CASE, {"output.xlsx": HOSTILE[kind]()}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": HOSTILE[kind]()}, GOLDEN)
     assert (score.hard, score.soft) == (0.0, 0.0)
     assert "cannot be read as a workbook" in score.feedback or "could not be read within" in score.feedback
     assert len(score.feedback) < 400
@@ -200,7 +200,7 @@ def test_a_hostile_workbook_scores_zero_and_the_target_is_told_why(
 
 def test_a_workbook_without_sheets_is_wrong_even_where_nothing_is_expected() -> None:
     none = with_part("xl/workbook.xml", HEAD + f"<workbook {MAIN}/>".encode())
-    score = judge(CASE, {"output.xlsx": none}, {"golden.xlsx": book()})
+    score = score_files(CASE, {"output.xlsx": none}, {"golden.xlsx": book()})
     assert (score.hard, score.feedback.splitlines()[0]) == (0.0, "the sheet 'Sheet' is missing")
 
 
@@ -208,7 +208,7 @@ def test_a_huge_declared_size_costs_nothing() -> None:
     rows = '<row r="1"><c r="A1"><v>1</v></c></row><row r="2"><c r="A2"><v>2</v></c></row>'
     far = f'{rows}<row r="1048576"><c r="XFD1048576"><v>3</v></c></row>'
     huge = with_part(SHEET, sheet(far, before='<dimension ref="A1:XFD1048576"/>'))
-    assert judge(CASE, {"output.xlsx": huge}, GOLDEN).hard == 1.0
+    assert score_files(CASE, {"output.xlsx": huge}, GOLDEN).hard == 1.0
 
 
 @pytest.mark.nightly
@@ -219,19 +219,19 @@ def test_whole_columns_of_a_workbook_without_end_are_judged_within_the_limits(
     with_less_memory(tmp_path, monkeypatch)
     item = CASE.item.model_copy(update={"public": {**CASE.item.public, "answer_position": "A:ZZ"}})
     far = with_part(SHEET, sheet('<row r="1048576"><c r="XFD1048576"><v>3</v></c></row>'))
-    score = judge(CASE.model_copy(update={"item": item}), {"output.xlsx": far}, GOLDEN)
+    score = score_files(CASE.model_copy(update={"item": item}), {"output.xlsx": far}, GOLDEN)
     assert score.hard == 0.0
     assert "could not be read within 30 s and 1024 MB" in score.feedback
 
 
 def test_links_climbing_names_and_external_entities_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(CANARY)
-    score = judge(CASE, {"output.xlsx": linked_archive(tmp_path)}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": linked_archive(tmp_path)}, GOLDEN)
     assert score.hard == 1.0
     assert CANARY not in score.feedback
     assert not (tmp_path / "written").exists()
     assert not Path("/tmp/skillopt-climbed-out").exists()
-    score = judge(CASE, {"output.xlsx": external_entity(tmp_path)}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": external_entity(tmp_path)}, GOLDEN)
     assert score.hard == 0.0
     assert CANARY not in score.feedback
 
@@ -239,32 +239,32 @@ def test_links_climbing_names_and_external_entities_lead_nowhere(tmp_path: Path)
 def test_a_reference_to_another_workbook_is_not_followed() -> None:
     formula = '<row r="1"><c r="A1"><f>[1]Sheet1!$A$1</f></c></row>'
     links = b'<externalReferences xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"/>'
-    score = judge(CASE, {"output.xlsx": with_part("xl/externalLinks/externalLink1.xml", HEAD + links)}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": with_part("xl/externalLinks/externalLink1.xml", HEAD + links)}, GOLDEN)
     assert score.hard == 1.0
-    score = judge(CASE, {"output.xlsx": with_part(SHEET, sheet(formula))}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": with_part(SHEET, sheet(formula))}, GOLDEN)
     assert "found a formula, which nothing calculates" in score.feedback
 
 
 def test_the_golden_workbook_passes_and_another_does_not() -> None:
-    assert judge(CASE, {"output.xlsx": GOLDEN["golden.xlsx"]}, GOLDEN).hard == 1.0
-    other = judge(CASE, {"output.xlsx": book(1, 3)}, GOLDEN)
+    assert score_files(CASE, {"output.xlsx": GOLDEN["golden.xlsx"]}, GOLDEN).hard == 1.0
+    other = score_files(CASE, {"output.xlsx": book(1, 3)}, GOLDEN)
     assert (other.hard, other.soft) == (0.0, 0.5)
-    assert judge(CASE, {}, GOLDEN).feedback == "no output.xlsx was saved"
+    assert score_files(CASE, {}, GOLDEN).feedback == "no output.xlsx was saved"
 
 
 @pytest.mark.nightly
 def test_a_reference_that_cannot_be_read_is_nobody_s_score() -> None:
     with pytest.raises(SandboxError, match=r"item 1 of spreadsheetbench .* reference files are at fault"):
-        judge(CASE, {"output.xlsx": book(1, 2)}, {"golden.xlsx": b"broken"})
+        score_files(CASE, {"output.xlsx": book(1, 2)}, {"golden.xlsx": b"broken"})
 
 
 def test_a_judge_that_cannot_start_is_nobody_s_score(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited_process.sys, "executable", "/nowhere/python")
     with pytest.raises(SandboxError, match="cannot start"):
-        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+        score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
     monkeypatch.setattr(limited_process.sys, "executable", "/bin/false")
     with pytest.raises(SandboxError, match=r"did not get ready: .*exit status 1"):
-        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+        score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
 
 
 def test_the_folder_of_a_judge_is_swept_when_its_task_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_the_folder_of_a_judge_is_swept_when_its_task_was_killed(monkeypatch: py
 
     monkeypatch.setattr(limited_process.LimitedProcess, "_start", start)
     with pytest.raises(SandboxError, match="no memory"):
-        judge(CASE, {}, GOLDEN)
+        score_files(CASE, {}, GOLDEN)
     assert held == [True]
 
 
@@ -295,7 +295,7 @@ def test_a_judge_that_had_no_time_or_was_killed_is_nobody_s_score(
     monkeypatch.setattr(judging, "LIMITS", judging.LIMITS._replace(wall_seconds=1))
     judging_by(shell, tmp_path, monkeypatch)
     with pytest.raises(SandboxError, match=f"item 1 of spreadsheetbench .* {end}"):
-        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+        score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
 
 
 @pytest.mark.parametrize("end", ["kill -XCPU $$", "kill -SEGV $$", "exit 1"])
@@ -303,7 +303,7 @@ def test_a_judge_that_a_workbook_uses_up_scores_zero(end: str, tmp_path: Path, m
     score_json = '{"hard": 0, "soft": 0, "feedback": "no output.xlsx was saved"}'
     without = f"""read -r case; printf '%s\\n%s' '{{"refused": "", "bytes": {len(score_json)}}}' '{score_json}'"""
     judging_by(f"if [ -e produced/output.xlsx ]; then {end}; else {without}; fi", tmp_path, monkeypatch)
-    score = judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
     assert (score.hard, score.soft) == (0.0, 0.0)
     assert "could not be read within 30 s and 1024 MB" in score.feedback
 
@@ -321,7 +321,7 @@ def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypa
     )
     as_judge(lines, tmp_path, monkeypatch)
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", CANARY)
-    limits, environment, folder = json.loads(judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN).feedback)
+    limits, environment, folder = json.loads(score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN).feedback)
     assert [limits[0], *limits[2:]] == [[1024 * MEGABYTE] * 2, [MEGABYTE] * 2, [0, 0]]
     # Seconds of a processor from now on, at whose end a signal tells it from a process that the kernel ends for memory.
     assert 30 < limits[1][0] < 60
@@ -355,7 +355,7 @@ class Runs:
 def judged(change: bytes, run: Any, recorded: str = "") -> Rollout:
     item = BENCHMARK.item({**RECORD, "patch": recorded})
     left = Trajectory(item_id=item.id, status=Status.OK)
-    return judged_repository(BENCHMARK, item, left, {"patch.diff": change}, run)
+    return score_repository(BENCHMARK, item, left, {"patch.diff": change}, run)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ DAG_RUN_REPORT = "/dag_runs/{dag_id}/{run_id}/report"
 """Relative to the prefix, with Airflow's ids."""
 
 
-def run_address(dag_id: str, run_id: str) -> str:
+def run_url(dag_id: str, run_id: str) -> str:
     """Return the URL of a DAG run's page, absolute if `[api] base_url` is set."""
     from airflow.sdk.configuration import conf
 

@@ -89,7 +89,9 @@ class AirflowConnections:
                 reasoning_effort=model.optimizer_reasoning_effort,
                 timeout=model.call_timeout,
             )
-            return _asked("optimizer", model, on_call, begin, settings, output, attempts, model.optimizer_thoughts)
+            return _structured_model(
+                "optimizer", model, on_call, begin, settings, output, attempts, model.optimizer_thoughts
+            )
 
     def judge(
         self,
@@ -102,7 +104,7 @@ class AirflowConnections:
         """Open the judge with pydantic-ai and the provider's sampling."""
         with self._lookup:
             settings = sampling_settings(None, max_tokens=model.optimizer_max_tokens, timeout=model.call_timeout)
-            return _asked("judge", model, on_call, begin, settings, output, attempts, 0)
+            return _structured_model("judge", model, on_call, begin, settings, output, attempts, 0)
 
     def target(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Target]":
         """Open the target with pydantic-ai and its rollouts' settings."""
@@ -187,7 +189,7 @@ class AirflowConnections:
             server_check.check_harness(upstream, model.harness)
 
 
-def _asked(
+def _structured_model(
     role: Role,
     model: ModelGroup,
     on_call: "OnCall",

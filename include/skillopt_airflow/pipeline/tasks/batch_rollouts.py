@@ -15,7 +15,7 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.airflow_connections import attach_storage, open_run
 from skillopt_airflow.pipeline.tasks.epochs import task_to_clear
 from skillopt_airflow.pipeline.tasks.params import graph_changed
-from skillopt_airflow.pipeline.tasks.task_errors import tell_rollouts
+from skillopt_airflow.pipeline.tasks.task_errors import check_coverage
 from skillopt_airflow.tasks.protocols import Benchmark
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class BatchRollouts(LLMBatchOperator):
     def _result(self, context: "Context") -> JsonObject:
         work, ti = self._work, context["ti"]
         for tally, wanted in work.tallies():
-            tell_rollouts(tally, wanted, may_retry=ti.try_number <= ti.max_tries)
+            check_coverage(tally, wanted, may_retry=ti.try_number <= ti.max_tries)
         return {"items": work.job.earlier + len(work.job.entries), "coverage": work.tally().coverage}
 
     def _save_timing(self) -> None:

@@ -113,7 +113,7 @@ def check_training(benchmark: str) -> None:
         AirflowFailException: it has.
     """
     context = get_current_context()
-    training, name, _ = _parted(str(context["run_id"]))
+    training, name, _ = _split_run_id(str(context["run_id"]))
     if not training:
         return
     dag_id = train_dag_id(benchmark)
@@ -137,7 +137,7 @@ def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
     from airflow.sdk.execution_time.xcom import XCom
 
     own = {} if conf is None else {**conf, "benchmark": benchmark, "overrides": {}, "prices": None}
-    training, name, number = _parted(run_id)
+    training, name, number = _split_run_id(run_id)
     if not training:
         return own
     dag_id = train_dag_id(benchmark)
@@ -147,7 +147,7 @@ def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
 
 def task_to_clear(run_id: str) -> str:
     """Return the task to clear after a failure: the failed task itself, or the training's task that waits for it."""
-    training, name, _ = _parted(run_id)
+    training, name, _ = _split_run_id(run_id)
     return f"task epoch_{name} of the training's run {training}" if training else "this task"
 
 
@@ -156,7 +156,7 @@ def _is_retry(instance: Any, retries: int | None) -> bool:
     return bool(instance.try_number > instance.max_tries - (0 if retries is None else retries) + 1)
 
 
-def _parted(run_id: str) -> tuple[str, str, int]:
+def _split_run_id(run_id: str) -> tuple[str, str, int]:
     """Split the id of a part's DAG run into the training's run, the epoch, and the part's number.
 
     The training is empty if none triggered it.
@@ -210,7 +210,7 @@ class EpochRun(TriggerDagRunOperator):
                 return
             # Clearing an epoch with later epochs runs it again.
             index = 0
-        if run.stopped_before(_moments(run, _left_of(run, parts[index]))[0]):
+        if run.stopped_before(_moments(run, _rest_of(run, parts[index]))[0]):
             reason = run.stopped()
             if not reason:
                 raise AirflowFailException(
@@ -229,7 +229,7 @@ class EpochRun(TriggerDagRunOperator):
             AirflowFailException: the part failed in a way that a retry can't fix.
         """
         self._end_with_part(context, event)
-        training, name, number = _parted(str(self.trigger_run_id))
+        training, name, number = _split_run_id(str(self.trigger_run_id))
         run = self._opened()
         parts = self._parts(run)
         last = _moments(run, parts[number - 1])[-1]
@@ -276,7 +276,7 @@ class EpochRun(TriggerDagRunOperator):
 
     def _trigger(self, context: Any, run: "TrainingRun", parts: list[Part], index: int) -> None:
         check_graph(run.config, benchmark_config(run.ref.benchmark))
-        part = _left_of(run, parts[index])
+        part = _rest_of(run, parts[index])
         self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.steps, "ends": part.ends}
         context["ti"].xcom_push(key=f"{RUN_OF}{index + 1}", value=self.conf)
         if index:
@@ -289,7 +289,7 @@ def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
     return steps[part.offset : part.offset + part.steps] + (run.epoch_ends() if part.ends else [])
 
 
-def _left_of(run: "TrainingRun", part: Part) -> Part:
+def _rest_of(run: "TrainingRun", part: Part) -> Part:
     """Return the part without its committed first steps; the whole part if all are committed.
 
     A repeated step would roll out its failed items again and might end differently.

@@ -10,7 +10,7 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run, signing_store
 from skillopt_airflow.pipeline.tasks.epochs import task_to_clear
 from skillopt_airflow.pipeline.tasks.stages import moment_at
-from skillopt_airflow.pipeline.tasks.task_errors import tell_rollouts, wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import check_coverage, fail_on_wrong_input
 from skillopt_airflow.sandbox.operator import RolloutOperator
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class RolloutChunk(RolloutOperator):
                 f"{work.run.config.model.target_conn_id}, then clear {task_to_clear(self._dag_run_id)}"
             )
         tally, wanted = work.tally(), work.wanted_coverage
-        tell_rollouts(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.settled()))
+        check_coverage(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.settled()))
         return {"items": tally.planned, "coverage": tally.coverage}
 
     def _save_timing(self, seconds: "SandboxSeconds") -> None:
@@ -104,7 +104,7 @@ class Preflight(RolloutChunk):
                 super(Preflight, self).execute(context)
 
         run = open_run(self.run)
-        with wrong_input_fails():
+        with fail_on_wrong_input():
             preflight(run, roll_out)
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:

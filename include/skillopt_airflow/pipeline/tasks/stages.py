@@ -10,7 +10,7 @@ from skillopt_airflow.core.run.timeline import EPOCH_ENDS, Moment, MomentKind
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.epochs import check_training
-from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 from skillopt_airflow.training.run.run import TrainingRun
 
 PREPARING = timedelta(hours=6)
@@ -23,13 +23,13 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
     Pushes the run's reference as XCom `run`, and returns the seed's chunks on the selection split.
     """
-    from skillopt_airflow.pipeline.tasks.triggered import checked_form, chosen_preset, new_run, of_decline
+    from skillopt_airflow.pipeline.tasks.triggered import after_decline, checked_form, chosen_preset, new_run
     from skillopt_airflow.store.keys import run_name
     from skillopt_airflow.training.prepare.preparation import prepare_training
 
     context = get_current_context()
-    with wrong_input_fails():
-        form = of_decline(context["dag_run"], checked_form(context))
+    with fail_on_wrong_input():
+        form = after_decline(context["dag_run"], checked_form(context))
         run, config = new_run(benchmark, run_name(context["dag_run"].run_id), form)
         preset = chosen_preset(benchmark, form)
         chunks = prepare_training(run, config, None if preset is None else preset.scores)
@@ -51,7 +51,7 @@ def start(run: JsonObject) -> None:
     from skillopt_airflow.training.step.seed_and_final import start
 
     opened = open_run(run)
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         start(opened)
 
 

@@ -19,7 +19,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
 from skillopt_airflow.core.values.failure_reasons import RolloutTally, too_few
 from skillopt_airflow.core.values.types import JsonObject
-from skillopt_airflow.pipeline.tasks.addresses import run_address
+from skillopt_airflow.pipeline.tasks.addresses import run_url
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,7 +40,7 @@ class Failure(NamedTuple):
     """True if a task's retry can't fix it."""
 
 
-def keep_error(context: "Context") -> None:
+def store_error(context: "Context") -> None:
     """Store a task's final error; Airflow calls this in the task's process."""
     from airflow.providers.common.compat.sdk import redact
 
@@ -99,7 +99,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def wrong_input_fails(*, awaits_models: bool = False) -> Iterator[None]:
+def fail_on_wrong_input(*, awaits_models: bool = False) -> Iterator[None]:
     """Fail the task without retries on errors that a retry can't fix.
 
     Temporary failures of a store, engine or model are retried.
@@ -115,7 +115,7 @@ def wrong_input_fails(*, awaits_models: bool = False) -> Iterator[None]:
         raise AirflowFailException(str(error)) from None
 
 
-def tell_rollouts(tally: RolloutTally, wanted: float, *, may_retry: bool) -> None:
+def check_coverage(tally: RolloutTally, wanted: float, *, may_retry: bool) -> None:
     """Log the outcome of a task's rollouts; ask for a retry if the coverage is too low.
 
     Raises:
@@ -141,12 +141,12 @@ LATE = timedelta(hours=6)
 """Delay after a night is queued."""
 
 
-def on_failure(config: TrainConfig) -> "Callable[[Context], None] | None":
+def failure_callback(config: TrainConfig) -> "Callable[[Context], None] | None":
     """Return the callback for failed DAG runs; None without alerts."""
-    return None if config.alerts.conn_id is None else partial(tell_failure, config.alerts.conn_id)
+    return None if config.alerts.conn_id is None else partial(send_failure_alert, config.alerts.conn_id)
 
 
-def when_late(config: TrainConfig) -> DeadlineAlert | None:
+def late_alert(config: TrainConfig) -> DeadlineAlert | None:
     """Return the alert for a night that is late by LATE; None without alerts."""
     if config.alerts.conn_id is None:
         return None
@@ -154,11 +154,11 @@ def when_late(config: TrainConfig) -> DeadlineAlert | None:
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=LATE,
-        callback=AsyncCallback(tell_late, kwargs={"conn_id": config.alerts.conn_id}),
+        callback=AsyncCallback(send_late_alert, kwargs={"conn_id": config.alerts.conn_id}),
     )
 
 
-def tell_failure(conn_id: str, context: "Context") -> None:
+def send_failure_alert(conn_id: str, context: "Context") -> None:
     """Send an alert about a failed run, its failed tasks and errors; runs in Airflow's callback process."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
@@ -169,7 +169,7 @@ def tell_failure(conn_id: str, context: "Context") -> None:
     HttpNotifier(http_conn_id=conn_id, json=message, extra_options={"timeout": MAX_SECONDS}).notify(context)
 
 
-async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
+async def send_late_alert(conn_id: str, context: Mapping[str, Any]) -> None:
     """Send an alert about a late night; runs in the triggerer."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
@@ -184,5 +184,5 @@ async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
 
 
 def _message(dag_id: str, run_id: str, what: str) -> JsonObject:
-    link = run_address(dag_id, run_id)
+    link = run_url(dag_id, run_id)
     return {"text": f"{dag_id}, run {run_id}, {what}. {link}", "dag_id": dag_id, "run_id": run_id, "link": link}

@@ -48,7 +48,7 @@ def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[Trainin
     Raises:
         SkillOptError: the form is invalid.
     """
-    config = configured(benchmark, form)
+    config = form_config(benchmark, form)
     ref = RunRef(benchmark=benchmark, run=name, storage=config.storage)
     run = open_run(ref)
     check_batch(config, benchmarks.load(benchmark, config.task))
@@ -76,14 +76,14 @@ def checked_form(context: "Context") -> Mapping[str, Any]:
     return context["params"]
 
 
-def of_decline(dag_run: Any, form: Mapping[str, Any]) -> Mapping[str, Any]:
+def after_decline(dag_run: Any, form: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a training's form; after a decline's event, it begins with the champion instead of the seed."""
     if dag_run.run_type != "asset_triggered" or form["train.init_skill"] != "seed":
         return form
     return {**form, "train.init_skill": "champion"}
 
 
-def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
+def form_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     """Return the run's configuration, with the connections' models where it names none.
 
     Raises:
@@ -161,7 +161,7 @@ def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     asked: Mapping[str, Any] = form["overrides"] or {}
     if form["target"] is not None:
         asked = {**asked, "model.target": form["target"]}
-    return configured(benchmark, {"overrides": asked})
+    return form_config(benchmark, {"overrides": asked})
 
 
 def night_date(begin: datetime, config: TrainConfig) -> str:
@@ -175,7 +175,7 @@ def base_target(benchmark: str) -> str:
     return connection.model_name(model.target_conn_id, model.target)
 
 
-def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
+def publishing_ref(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
     """Return the reference for publishing a finished run with the overrides that this allows.
 
     Args:

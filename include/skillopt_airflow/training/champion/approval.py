@@ -15,7 +15,7 @@ from skillopt_airflow.core.values.skill import diff_of
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.store.aliases import Alias
-from skillopt_airflow.training.champion.publication import PublishContest, as_published
+from skillopt_airflow.training.champion.publication import PublicationPlan, as_published
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run import TrainingRun
 
@@ -32,7 +32,7 @@ _BACKTICKS = re.compile(r"`+")
 def publication_body(run: TrainingRun, name: str) -> str:
     """Return the settings that differ from benchmark.yaml, the scores, and the diff of the two skills."""
     keys = run.keys.publication(name)
-    contest = run.store.get_model(keys.contest, PublishContest)
+    contest = run.store.get_model(keys.contest, PublicationPlan)
     decision = run.store.get_model(keys.gate, GateDecision)
     own = benchmark_config(run.ref.benchmark, run.config.data.uri)
     best = run.state(run.timeline[-1]).best.version

@@ -24,7 +24,7 @@ from skillopt_airflow.core.values.types import JsonObject, Split, canonical_json
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.tables.night_table import Night, NightTable, Rival
-from skillopt_airflow.training.champion.night_plan import Contest, fingerprints
+from skillopt_airflow.training.champion.night_plan import NightLineup, fingerprints
 from skillopt_airflow.training.prepare.benchmark_settings import other_connection
 from skillopt_airflow.training.prepare.data_checks import check_measured
 from skillopt_airflow.training.rollouts.evaluation import measured
@@ -60,13 +60,13 @@ def night_table(run: TrainingRun) -> NightTable:
     return NightTable(run.store, _keys(run))
 
 
-def settle_night(run: TrainingRun) -> LedgerRow:
+def conclude_night(run: TrainingRun) -> LedgerRow:
     """Store the night's result once; return it with the verdict from all nights up to it.
 
     Raises:
         DataError: rows fail expectations, or too few items have a score.
     """
-    contest, nights, config = run.store.get_model(run.keys.contest, Contest), night_table(run), run.config
+    contest, nights, config = run.store.get_model(run.keys.contest, NightLineup), night_table(run), run.config
     night = nights.read(contest.date)
     if night is None:
         skills = {role: run.skill(version) for version, role in contest.roles}
@@ -90,7 +90,7 @@ def settle_night(run: TrainingRun) -> LedgerRow:
 def night_of(
     ref: RunRef,
     config: TrainConfig,
-    contest: Contest,
+    contest: NightLineup,
     evaluations: Mapping[str, Evaluation],
     contents: Mapping[str, str],
 ) -> Night:
@@ -124,9 +124,9 @@ def night_of(
     )
 
 
-def settled(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
+def concluded_night(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
     """Return the run's concluded night with its verdict, and all nights of its benchmark and target."""
-    date, nights = run.store.get_model(run.keys.contest, Contest).date, night_table(run).all()
+    date, nights = run.store.get_model(run.keys.contest, NightLineup).date, night_table(run).all()
     return verdict_after(nights, run.config.regate.alpha, date), nights
 
 
@@ -164,7 +164,7 @@ def _means_of(nights: Sequence[Night], rival: Rival) -> list[NightMean]:
     return [mean for night in nights if (mean := night.against(rival)) is not None]
 
 
-def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
+def may_report(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
     """Return whether the run's night may report its verdict: only the newest, and only once per champion."""
     what = DECLINES.get(row.judgement.verdict)
     if what is None or nights[-1].date != row.night.date:
@@ -172,13 +172,13 @@ def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
     return night_table(run).told_by(row.night.champion.sha256, what) in (None, run.ref.run)
 
 
-def first_to_tell(run: TrainingRun, news: JsonObject) -> bool:
+def claim_report(run: TrainingRun, news: JsonObject) -> bool:
     """Claim the report of this verdict for the run's night; return False if another night has it."""
     what = DECLINES[NightVerdict(str(news["verdict"]))]
     return night_table(run).first_to_tell(str(news["sha256"]), what, run.ref.run) == run.ref.run
 
 
-def to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | None) -> Alias | None:
+def alias_to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | None) -> Alias | None:
     """Return the alias to move back, for the newest night and the measured champion only."""
     night = row.night
     if row.judgement.verdict is not NightVerdict.DEMOTE or champion is None:
@@ -198,8 +198,8 @@ def demote(run: TrainingRun) -> Alias | str:
     Raises:
         Conflict: the champion moved meanwhile.
     """
-    (row, nights), champion = settled(run), run.published.champion.read()
-    seen = to_demote(row, nights, champion) if run.config.regate.on_demote == "rollback" else None
+    (row, nights), champion = concluded_night(run), run.published.champion.read()
+    seen = alias_to_demote(row, nights, champion) if run.config.regate.on_demote == "rollback" else None
     if seen is None:
         # This run may have moved the alias and been killed before it emitted the event.
         if champion is not None and champion.run == run.ref.run:
@@ -210,13 +210,13 @@ def demote(run: TrainingRun) -> Alias | str:
     return run.published.roll_back(row.night.previous.version, run.ref.run, _reason(row), seen)
 
 
-def question_of(run: TrainingRun) -> JsonObject | str:
+def rollback_question(run: TrainingRun) -> JsonObject | str:
     """Return the rollback to approve if `regate.on_demote` is ask; otherwise why there is no question.
 
     The DAG run's id names the champion to roll back, so that later nights don't ask again.
     """
-    (row, nights), champion = settled(run), run.published.champion.read()
-    seen = to_demote(row, nights, champion) if run.config.regate.on_demote == "ask" else None
+    (row, nights), champion = concluded_night(run), run.published.champion.read()
+    seen = alias_to_demote(row, nights, champion) if run.config.regate.on_demote == "ask" else None
     if seen is None or row.night.previous is None:
         return f"{row.night.date}: {row.judgement.verdict}, no question"
     storage = run.ref.storage.model_dump(mode="json")
@@ -235,16 +235,18 @@ def question_of(run: TrainingRun) -> JsonObject | str:
     return {"run_id": f"demote__{seen.version}-{seen.sequence}-{place[:8]}", "conf": conf}
 
 
-def news_of(run: TrainingRun, base: str) -> JsonObject | str:
+def decline_event(run: TrainingRun, base: str) -> JsonObject | str:
     """Return the event of the night's verdict, for the benchmark's own target only; or why there is none.
 
-    The caller emits the event after `first_to_tell`.
+    The caller emits the event after `claim_report`.
     """
-    (row, nights), alias = settled(run), run.published.champion.read()
+    (row, nights), alias = concluded_night(run), run.published.champion.read()
     night = row.night
     # The alias still names the measured champion, or was moved back because of this night.
-    stands = alias is not None and (alias.sha256 == night.champion.sha256 or alias.reason.startswith(_because(night)))
-    if night.target != base or not stands or not is_news(run, row, nights):
+    is_current = alias is not None and (
+        alias.sha256 == night.champion.sha256 or alias.reason.startswith(_reason_prefix(night))
+    )
+    if night.target != base or not is_current or not may_report(run, row, nights):
         return f"{night.date}: {row.judgement.verdict}, no new event"
     return {
         "benchmark": run.ref.benchmark,
@@ -257,10 +259,10 @@ def news_of(run: TrainingRun, base: str) -> JsonObject | str:
 
 
 def _reason(row: LedgerRow) -> str:
-    return f"{_because(row.night)} {row.judgement.reason}"
+    return f"{_reason_prefix(row.night)} {row.judgement.reason}"
 
 
-def _because(night: Night) -> str:
+def _reason_prefix(night: Night) -> str:
     return f"{DEMOTED}{night.date}:"
 
 

@@ -20,15 +20,21 @@ from skillopt_airflow.store.aliases import champion_before
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, target_of
 from skillopt_airflow.store.tables.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.prepare.benchmark_settings import other_connection
-from skillopt_airflow.training.prepare.data_checks import checked_fresh, items_of
-from skillopt_airflow.training.prepare.data_items import Items, checked_items, read_items, store_files, without_copies
-from skillopt_airflow.training.prepare.preparation import check_priced, settle
+from skillopt_airflow.training.prepare.data_checks import check_fresh_items, items_of
+from skillopt_airflow.training.prepare.data_items import (
+    Items,
+    checked_items,
+    read_items,
+    store_files,
+    without_duplicates,
+)
+from skillopt_airflow.training.prepare.preparation import check_priced, save_run
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_documents import store_corpus
 from skillopt_airflow.training.run.run_record import RunRecord
-from skillopt_airflow.training.step.seed_and_final import opened
+from skillopt_airflow.training.step.seed_and_final import with_run_regions
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.fresh_items import MeasuredItems
@@ -37,11 +43,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ROLES = ("champion", "seed", "previous")
+CONTENDERS = ("champion", "seed", "previous")
 """Roles, in the order of the run's skill versions."""
 
 
-class Contest(Document):
+class NightLineup(Document):
     """The skills to measure, fixed when the night is prepared."""
 
     date: str
@@ -52,7 +58,7 @@ class Contest(Document):
 
     @property
     def roles(self) -> list[tuple[int, str]]:
-        return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
+        return [*enumerate(CONTENDERS if self.previous is not None else CONTENDERS[:2])]
 
 
 class Commands(NamedTuple):
@@ -80,7 +86,7 @@ def prepare_night(
     target, benchmark = str(config.model.target), run.ref.benchmark
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     if nights.read(date) is not None:
-        return _settled_before(run, config)
+        return _concluded_before(run, config)
     artifacts = _published_for(run, config, base)
     if artifacts is None:
         _check_nowhere_published(run, config, commands)
@@ -92,19 +98,19 @@ def prepare_night(
             f"no_data: {folder}/items.json (or {ENDINGS}) is missing or empty. Once the items have arrived, backfill "
             f"{date} with the command in the DAG's documentation"
         )
-    kept, notes = without_copies(config, {Split.FRESH: records})
+    kept, notes = without_duplicates(config, {Split.FRESH: records})
     items, quality = checked_items(run, config, folder, kept, notes=notes)
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     prices = run.connections.prices(config)
     trained = _trained_on(run, config, artifacts)
-    quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
+    quality = check_fresh_items(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
     check_priced(config, prices, MEASURING)
     image = run.connections.image(config, MEASURING)
-    settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
+    save_run(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
     return plan_night(run, *_contenders(run, date, artifacts, base))
 
 
-def _settled_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
+def _concluded_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
     """Return empty chunks for a concluded night; its result stays, and current knobs apply to it.
 
     Its items may have been removed, changed, or used by a training since.
@@ -207,7 +213,7 @@ def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) ->
     return Promise(score=gate_value(mean, rules), low=found.low)
 
 
-def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[Contest, list[str]]:
+def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[NightLineup, list[str]]:
     """Return the contenders and their texts, in the order of the roles.
 
     For a target without its own champion, these are the contenders of that night under the benchmark's target, for
@@ -216,18 +222,18 @@ def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: s
     if artifacts.target == base != str(run.config.model.target):
         night = NightTable(run.store, RegateKeys(run.ref.storage.prefix, run.ref.benchmark, base)).read(date)
         if night is not None:
-            return contest_again(run, night)
-    seed = opened(run.seed_skill(), run.config)
-    contest = contest_of(date, artifacts, seed)
+            return earlier_lineup(run, night)
+    seed = with_run_regions(run.seed_skill(), run.config)
+    lineup = lineup_of(date, artifacts, seed)
     if artifacts.target == str(run.config.model.target):
-        promised = promise_of(artifacts, contest.champion.version, run.config)
-        contest = contest.model_copy(update={"promised": promised})
-    previous = [] if contest.previous is None else [contest.previous.version]
-    versions = [contest.champion.version, contest.seed.version, *previous]
-    return contest, [artifacts.read(version).skill if version else seed.text for version in versions]
+        promised = promise_of(artifacts, lineup.champion.version, run.config)
+        lineup = lineup.model_copy(update={"promised": promised})
+    previous = [] if lineup.previous is None else [lineup.previous.version]
+    versions = [lineup.champion.version, lineup.seed.version, *previous]
+    return lineup, [artifacts.read(version).skill if version else seed.text for version in versions]
 
 
-def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Contest:
+def lineup_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> NightLineup:
     """Return the champion and the previous one.
 
     Raises:
@@ -238,7 +244,7 @@ def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Co
         raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
     champion = history[-1]
     before = champion_before(history)
-    return Contest(
+    return NightLineup(
         date=date,
         champion=Contender(version=champion.version, sha256=champion.sha256),
         seed=Contender(version="", sha256=seed.sha256),
@@ -246,20 +252,20 @@ def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Co
     )
 
 
-def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
+def earlier_lineup(run: TrainingRun, night: Night) -> tuple[NightLineup, list[str]]:
     """Return the contenders of a concluded night of any target, with their texts in the order of the roles."""
-    contest = Contest(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
+    lineup = NightLineup(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
     keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
-    return contest, [run.store.get_text(keys.skill(version)) for version, _ in contest.roles]
+    return lineup, [run.store.get_text(keys.skill(version)) for version, _ in lineup.roles]
 
 
-def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
+def plan_night(run: TrainingRun, lineup: NightLineup, texts: Sequence[str]) -> list[JsonObject]:
     """Store the contenders and their texts; return the chunks, equal texts once."""
     items, draws = ids(run.item_refs(Split.FRESH)), range(run.config.evaluation.draws)
-    run.store.put_model(run.keys.contest, contest)
+    run.store.put_model(run.keys.contest, lineup)
     chunks = chunks_of(run.config, "regate", store_versions(run, texts), Split.FRESH, items, draws)
     # The same number for every target, because one DAG run serves all targets of a night.
-    least = largest_plan(len(items), run.config, len(ROLES), len(draws))
+    least = largest_plan(len(items), run.config, len(CONTENDERS), len(draws))
     return store_plan(run, run.timeline[0], "regate", chunks, least=least)
 
 

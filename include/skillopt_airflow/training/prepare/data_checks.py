@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import DATA_SPLITS, Item, Split
-from skillopt_airflow.training.run.run import OF_ONE_RUN, TrainingRun
+from skillopt_airflow.training.run.run import PRIVATE_SPLITS, TrainingRun
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.fresh_items import MeasuredItems
@@ -40,7 +40,7 @@ def stop_if_failed(run: TrainingRun, report: "QualityReport") -> None:
     report.raise_for_failures()
 
 
-def checked_fresh(
+def check_fresh_items(
     run: TrainingRun,
     records: "QualityReport",
     items: Sequence[Item],
@@ -86,7 +86,7 @@ def measured_tables(
 ) -> RowsByTable:
     """Return the unchecked rows that compare skills, by skill and draw; see `check_measured`."""
     items = run.item_refs(split)
-    own = split in OF_ONE_RUN
+    own = split in PRIVATE_SPLITS
     return {
         f"{name} skill, draw {draw}": run.rollouts.unparsed(
             run.rollout_key(split, skill, draw), run.ref.run, items, own=own

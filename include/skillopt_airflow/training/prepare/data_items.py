@@ -46,7 +46,7 @@ def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = 
 def read_splits(
     name: str, config: TrainConfig, client: "S3Client"
 ) -> tuple[dict[Split, list[JsonObject]], tuple[str, ...]]:
-    """Return a dataset's records by split, up to `data.limit`, and the notes of `without_copies`.
+    """Return a dataset's records by split, up to `data.limit`, and the notes of `without_duplicates`.
 
     Raises:
         DataError: a folder, file or bucket is missing, or a file has no records.
@@ -54,10 +54,10 @@ def read_splits(
     from skillopt_airflow.store.data.datasets import ALL, read_records
 
     data, root = config.data, benchmarks.folder(name)
-    read, notes = without_copies(config, read_records(data.uri, root, data.split_mode, client))
+    read, notes = without_duplicates(config, read_records(data.uri, root, data.split_mode, client))
     if data.split_manifest is not None:
         everything = [record for rows in read.values() for record in rows]
-        splits = _listed(name, config, data.split_manifest, everything, client)
+        splits = _manifest_splits(name, config, data.split_manifest, everything, client)
     elif ALL in read:
         benchmark = benchmarks.load(name, config.task)
         groups = [_group(benchmark, record) for record in read[ALL]]
@@ -67,7 +67,7 @@ def read_splits(
     return {split: rows[: data.limit] for split, rows in splits.items()}, notes
 
 
-def without_copies(
+def without_duplicates(
     config: TrainConfig, read: Mapping[Part, list[JsonObject]]
 ) -> tuple[dict[Part, list[JsonObject]], tuple[str, ...]]:
     """Remove duplicate records if the section `task` names no id column; return the others and a note.
@@ -143,7 +143,7 @@ def _documents(item: Item) -> set[str]:
     return texts | {file.sha256 for file in item.files if file.sha256}
 
 
-def _listed(
+def _manifest_splits(
     name: str, config: TrainConfig, manifest: str, records: Sequence[JsonObject], client: "S3Client"
 ) -> dict[Split, list[JsonObject]]:
     """Return the records that the manifest lists.
@@ -165,7 +165,7 @@ def _listed(
     return splits
 
 
-def changed_since_listed(run: TrainingRun, config: TrainConfig, items: Items) -> list[str]:
+def manifest_changes(run: TrainingRun, config: TrainConfig, items: Items) -> list[str]:
     """Return a note per split whose items changed since the manifest was written."""
     from skillopt_airflow.store.data.data_manifest import data_manifest
     from skillopt_airflow.store.data.datasets import read_split_list
@@ -215,7 +215,7 @@ def checked_items(
     seen: set[str] = set()
     items = {split: _items(benchmark, split, rows, unusable[split], seen) for split, rows in records.items()}
     if config.data.task_type is not None:
-        items = {split: _typed(rows, records[split], config.data.task_type) for split, rows in items.items()}
+        items = {split: _with_task_types(rows, records[split], config.data.task_type) for split, rows in items.items()}
     _check_few_unusable(f"{source}: ", items)
     return items, quality
 
@@ -241,10 +241,10 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
         except DataError as error:
             return _unusable(item.id, str(error))
         found = {
-            field: tuple(_kept(kept, file, read[file.name]) for file in getattr(item, field))
+            field: tuple(_stored_file(kept, file, read[file.name]) for file in getattr(item, field))
             for field, read in contents.items()
         }
-        image = None if item.image is None else _kept_image(kept, item.image, image_files)
+        image = None if item.image is None else _stored_image(kept, item.image, image_files)
         return item.model_copy(update={**found, "image": image})
 
     # In file order, so that a table is read sequentially.
@@ -258,16 +258,16 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
     return kept_items
 
 
-def _kept(store: "FileStore", file: ItemFile, content: bytes) -> ItemFile:
+def _stored_file(store: "FileStore", file: ItemFile, content: bytes) -> ItemFile:
     from skillopt_airflow.store.data.picture_files import size_of
 
     pixels = size_of(content) if file.picture else None
     return file.model_copy(update={"sha256": store.put(content), "pixels": pixels})
 
 
-def _kept_image(store: "FileStore", image: ItemImage, contents: Mapping[str, bytes]) -> ItemImage:
+def _stored_image(store: "FileStore", image: ItemImage, contents: Mapping[str, bytes]) -> ItemImage:
     stored = {
-        field: _kept(store, file, contents[file.name])
+        field: _stored_file(store, file, contents[file.name])
         for field in ("tree", "requirements")
         if (file := getattr(image, field)) is not None
     }
@@ -320,7 +320,7 @@ def _items(
     return [item(row, record) for row, record in enumerate(records, start=1)]
 
 
-def _typed(items: Sequence[Item], records: Sequence[JsonObject], key: str) -> list[Item]:
+def _with_task_types(items: Sequence[Item], records: Sequence[JsonObject], key: str) -> list[Item]:
     """Return the items with their records' task types; unusable items have none."""
     return [
         item if item.unusable else item.model_copy(update={"task_types": task_types(record, key)})

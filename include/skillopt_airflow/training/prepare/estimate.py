@@ -19,11 +19,11 @@ from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.tasks.protocols import Benchmark
 
-LOOKED_AT = 100
+SAMPLED_ITEMS = 100
 """Sample size for the mean prompt of a split."""
 ROLLOUT_TOKENS = 200
 """A likely answer of the target; the maximum is model.max_tokens."""
-TOLD_CHARS = 1000
+FEEDBACK_CHARS = 1000
 """A likely tool result or feedback; the maximum is MAX_TOLD_CHARS."""
 CONTEXT_CHARS = 800_000
 """A conversation that fills most models' context."""
@@ -31,7 +31,7 @@ OPTIMIZER_FACTOR = 2
 """Optimizer calls per reflection: the reflection, and at most one more for merging, selection and the epoch's end."""
 OPTIMIZER_TOKENS = 700
 """A likely answer of the optimizer: a few edits with reasons."""
-OPTIMIZER_TOKENS_MOST = 4000
+MAX_OPTIMIZER_TOKENS = 4000
 """A long answer of the optimizer, with reasoning."""
 INSTRUCTION_CHARS = 4000
 """Instructions and answer schema of an optimizer call."""
@@ -194,10 +194,10 @@ def estimate_training(
         room = prompt_room(gradient, prices)
         return (min(room, INSTRUCTION_CHARS + skill + shown * trajectory) + pictures) / CHARS_PER_TOKEN
 
-    likely = round(reflections * reflecting(skill_chars, ROLLOUT_TOKENS, TOLD_CHARS))
+    likely = round(reflections * reflecting(skill_chars, ROLLOUT_TOKENS, FEEDBACK_CHARS))
     most = round(calls * reflecting(longest, _longest_answer(config), MAX_TOLD_CHARS))
     optimizer = RoleEstimate(
-        "optimizer", calls, Tokens(likely, calls * OPTIMIZER_TOKENS), Tokens(most, calls * OPTIMIZER_TOKENS_MOST)
+        "optimizer", calls, Tokens(likely, calls * OPTIMIZER_TOKENS), Tokens(most, calls * MAX_OPTIMIZER_TOKENS)
     )
     return Estimate(config, prices, rollouts, (*measured.roles, optimizer))
 
@@ -213,7 +213,7 @@ def estimate_rollouts(
         return round(each * count * (chars / CHARS_PER_TOKEN + prompt.picture_tokens))
 
     longest = _longest_answer(config)
-    likely = Tokens(read(skill_chars[0], ROLLOUT_TOKENS, TOLD_CHARS), each * count * ROLLOUT_TOKENS)
+    likely = Tokens(read(skill_chars[0], ROLLOUT_TOKENS, FEEDBACK_CHARS), each * count * ROLLOUT_TOKENS)
     most = Tokens(read(skill_chars[1], longest, MAX_TOLD_CHARS), each * count * longest)
     in_jobs = sum(rollouts.get(stage, 0) for stage in BATCHED) if config.model.batch else 0
     share = 1.0 - (1.0 - BATCH_SHARE) * in_jobs / max(1, count)

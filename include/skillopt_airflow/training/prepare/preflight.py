@@ -33,7 +33,7 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.spending import BudgetShare
-from skillopt_airflow.training.run.timing import repeated
+from skillopt_airflow.training.run.timing import repeat_every
 
 STAGE = "preflight"
 LOG_SECONDS = 10.0
@@ -71,7 +71,7 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
         raise together(failures)
 
 
-def unmeasured(run: TrainingRun) -> list[ItemRef]:
+def unscored_items(run: TrainingRun) -> list[ItemRef]:
     """Return the first step's items without a stored score under the seed skill."""
     items = run.batch(run.timeline[1])
     found = run.results(Split.TRAIN, run.skill(0), 0, items)
@@ -85,10 +85,10 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
     who = f"connection {model.target_conn_id}: the target {model.target}"
     chunks: list[Chunk] = []
     tried: list[Trajectory] = []
-    for item in unmeasured(run)[:FIRST_ITEMS]:
+    for item in unscored_items(run)[:FIRST_ITEMS]:
         before = len(_target_calls(run))
         chunks.append(Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=(item.id,)))
-        with _waited_for(f"{who}, training item {item.id}"):
+        with _log_waiting(f"{who}, training item {item.id}"):
             roll_out(store_plan(run, run.timeline[0], STAGE, chunks)[len(tried) : len(chunks)])
         found = run.stored(Split.TRAIN, run.skill(0), 0, [item])
         if item.id not in found:
@@ -98,7 +98,7 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
         if not _outcome(one):
             tokens = f"{one.prompt_tokens} + {one.completion_tokens} tokens"
             answered = f"target answered in {one.seconds:.1f} s, {tokens} ({one.status})"
-            return f"training items {_listed(tried)}; item {item.id} answered: {answered}" if tried else answered
+            return f"training items {_outcomes(tried)}; item {item.id} answered: {answered}" if tried else answered
         tried.append(one)
     if not tried:
         return "the first step's items have stored rollouts: the target is not asked"
@@ -107,7 +107,7 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
         todo.append(f"It wrote {sum(one.completion_tokens for one in tried)} tokens, but no answer. {EMPTY_ADVICE}.")
     if errors:
         todo.append(f"Change or shorten the prompts and the seed skill, or use another model. First error: {errors[0]}")
-    raise ModelConnectionError(f"{who} answers none of the training items {_listed(tried)}. {' '.join(todo)}")
+    raise ModelConnectionError(f"{who} answers none of the training items {_outcomes(tried)}. {' '.join(todo)}")
 
 
 def _outcome(one: Trajectory) -> str:
@@ -117,7 +117,7 @@ def _outcome(one: Trajectory) -> str:
     return "empty, cut off" if cut else one.status if one.status in (*SENTENCES, Status.EMPTY) else ""
 
 
-def _listed(tried: Sequence[Trajectory]) -> str:
+def _outcomes(tried: Sequence[Trajectory]) -> str:
     outcomes = dict.fromkeys(map(_outcome, tried))
     return "; ".join(f"{', '.join(one.item_id for one in tried if _outcome(one) == kind)}: {kind}" for kind in outcomes)
 
@@ -149,7 +149,7 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
         share.count(call)
 
     try:
-        with _waited_for(who):
+        with _log_waiting(who):
             flaw = _usable(lambda output: connect(model, count, share.begin, output, PREFLIGHT_ATTEMPTS))
     except ModelConnectionError:
         raise
@@ -192,10 +192,10 @@ def _usable(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) 
 
 
 @contextmanager
-def _waited_for(who: str) -> Iterator[None]:
+def _log_waiting(who: str) -> Iterator[None]:
     """Log periodically that the preflight waits for this model while the block runs."""
     began = time.monotonic()
-    with repeated(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
+    with repeat_every(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
         yield
 
 
@@ -226,7 +226,7 @@ def check_conditional_write(store: ObjectStore, key: str) -> None:
     Raises:
         StoreError: the bucket refuses writes, or the store ignores their conditions.
     """
-    ignored = _ignored(store, key)
+    ignored = _ignored_condition(store, key)
     _remove(store, key)
     if ignored:
         raise StoreError(
@@ -235,7 +235,7 @@ def check_conditional_write(store: ObjectStore, key: str) -> None:
         )
 
 
-def _ignored(store: ObjectStore, key: str) -> str:
+def _ignored_condition(store: ObjectStore, key: str) -> str:
     """Return the condition that the store ignores, or ""."""
     for _ in range(2):
         try:

@@ -28,22 +28,28 @@ from skillopt_airflow.training.prepare.benchmark_settings import check_images
 from skillopt_airflow.training.prepare.data_checks import store_quality
 from skillopt_airflow.training.prepare.data_items import (
     Items,
-    changed_since_listed,
     checked_items,
+    manifest_changes,
     read_splits,
     shared_contents,
     shared_documents,
     store_files,
     unusable_items,
 )
-from skillopt_airflow.training.prepare.estimate import LOOKED_AT, Estimate, Prompt, estimate_training
+from skillopt_airflow.training.prepare.estimate import SAMPLED_ITEMS, Estimate, Prompt, estimate_training
 from skillopt_airflow.training.rollouts.rollout_plan import ids
 from skillopt_airflow.training.rollouts.workload import rollout_program
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_documents import store_corpus
 from skillopt_airflow.training.run.run_record import RunRecord
-from skillopt_airflow.training.step.seed_and_final import NamedSkill, find_skill, opened, seed_plan, store_seed
+from skillopt_airflow.training.step.seed_and_final import (
+    NamedSkill,
+    find_skill,
+    seed_plan,
+    store_seed,
+    with_run_regions,
+)
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.quality_report import QualityReport
@@ -53,7 +59,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Beginning(NamedTuple):
+class TrainingStart(NamedTuple):
     """The part of a run's record that only trainings have."""
 
     smallest_gains: tuple[SmallestGain, ...] = ()
@@ -61,7 +67,7 @@ class Beginning(NamedTuple):
     stated: StatedScores | None = None
 
 
-NO_TRAINING = Beginning()
+NO_TRAINING = TrainingStart()
 
 
 def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None) -> list[JsonObject]:
@@ -79,7 +85,7 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     artifacts.list_versions()
     check_unchanged(run, config)
     init = _init_skill(run, config, artifacts)
-    seed = opened(init.document, config)
+    seed = with_run_regions(init.document, config)
     records, notes = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     source = f"data.uri = {config.data.uri}"
     items, quality = checked_items(run, config, source, records, training_needs(config, records), notes)
@@ -92,10 +98,10 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     check_same_inputs(run, items, seed, image, corpus)
     gated = _gated(config, items)
     look = artifacts.looks.next_number(marks_of(gated[publish_split(gated)]))
-    begun = Beginning(smallest_gains(config, _groups(gated), look), init.version, stated)
-    settle(run, config, items, quality, image, prices, begun, corpus=corpus)
+    begun = TrainingStart(smallest_gains(config, _groups(gated), look), init.version, stated)
+    save_run(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
-    tell_size(run)
+    log_size(run)
     return seed_plan(run)
 
 
@@ -161,7 +167,7 @@ def check_item_images(run: TrainingRun, config: TrainConfig, items: Items) -> No
     log.info("%d items have a repository; its image is built when an item first runs", len(used))
 
 
-OF_NO_STEP = ("regate", "retention", "alerts")
+UNRELATED_GROUPS = ("regate", "retention", "alerts")
 """Config groups that don't affect a training's stored results."""
 
 
@@ -175,7 +181,7 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
     if former is None:
         return
     paths = changed_paths(former.config, config)
-    changed = [path for path in paths if path.partition(".")[0] not in OF_NO_STEP]
+    changed = [path for path in paths if path.partition(".")[0] not in UNRELATED_GROUPS]
     if changed and run.store.exists(run.keys.runtime_state):
         raise ConfigError(
             f"run {run.ref.run} has steps under other settings; changed since: {', '.join(changed)}. "
@@ -213,14 +219,14 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
         )
 
 
-def settle(
+def save_run(
     run: TrainingRun,
     config: TrainConfig,
     items: Items,
     quality: "QualityReport",
     image: str,
     prices: Prices,
-    begun: Beginning = NO_TRAINING,
+    begun: TrainingStart = NO_TRAINING,
     *,
     corpus: str = "",
 ) -> None:
@@ -228,7 +234,7 @@ def settle(
     from skillopt_airflow.store.data.data_manifest import data_manifest
     from skillopt_airflow.store.data.items import save_items
 
-    created, prices = _beginning(run, prices)
+    created, prices = _start_and_prices(run, prices)
     record = RunRecord(
         benchmark=run.ref.benchmark,
         run=run.ref.run,
@@ -244,7 +250,7 @@ def settle(
         stated=begun.stated,
         corpus=corpus,
     )
-    notes = [*unusable_items(items), *changed_since_listed(run, config, items)]
+    notes = [*unusable_items(items), *manifest_changes(run, config, items)]
     notes += [*shared_contents(items), *shared_documents(items)]
     for sentence in notes:
         log.warning("%s", sentence)
@@ -255,7 +261,7 @@ def settle(
     run.store.put_model(run.keys.config, record)
 
 
-def _beginning(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
+def _start_and_prices(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
     """Return the run's start time and prices; prices are current until the run has a state."""
     # Not `run.record`, which is rewritten.
     former = run.store.find_model(run.keys.config, RunRecord)
@@ -264,7 +270,7 @@ def _beginning(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
     return former.created, former.prices if run.store.exists(run.keys.runtime_state) else prices
 
 
-def tell_size(run: TrainingRun) -> None:
+def log_size(run: TrainingRun) -> None:
     """Log the run's size; log and store the estimate."""
     train = run.config.train
     splits = dict.fromkeys([*DATA_SPLITS, run.publish_split])
@@ -279,7 +285,7 @@ def tell_size(run: TrainingRun) -> None:
             left_out,
             sizes[Split.TRAIN],
         )
-    made = estimated(run, sizes)
+    made = estimate_run(run, sizes)
     run.store.put_model(run.keys.estimate, made.totals)
     for line in made.lines():
         log.info("%s", line)
@@ -290,10 +296,10 @@ def tell_size(run: TrainingRun) -> None:
         log.info("  %s", gain)
 
 
-def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
+def estimate_run(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     """Estimate the whole run from the prompts of its first training items."""
     skill = run.skill(0)
-    first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:LOOKED_AT]))
+    first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:SAMPLED_ITEMS]))
     prompt = Prompt.of(run.benchmark, str(run.config.model.target), first)
     return estimate_training(run.config, sizes, prompt, len(skill.text), run.record.steps_in_epoch, run.record.prices)
 

@@ -27,7 +27,7 @@ AHEAD = ("preflight", "speculate")
 
 
 @dataclass(frozen=True)
-class DoneRollouts:
+class RunRollouts:
     """A run's planned and stored rollouts."""
 
     planned: Sequence[tuple[Moment, Chunk, RolloutKey]]
@@ -164,7 +164,7 @@ def history_of(
     final = run.state(run.timeline[-1])
     history = history_so_far(run, final)
     with ThreadPoolExecutor(READERS) as pool:
-        done = DoneRollouts.of(run, pool)
+        done = RunRollouts.of(run, pool)
     more = {
         "test": _test(run, final),
         "test_looks": test_looks,

@@ -32,8 +32,8 @@ from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import check_skills
 from skillopt_airflow.training.prepare.data_checks import check_tables, measured_tables
 from skillopt_airflow.training.prepare.data_items import read_items, store_files
-from skillopt_airflow.training.prepare.estimate import LOOKED_AT, Prompt, estimate_rollouts
-from skillopt_airflow.training.prepare.preparation import check_item_images, check_priced, files_of, settle
+from skillopt_airflow.training.prepare.estimate import SAMPLED_ITEMS, Prompt, estimate_rollouts
+from skillopt_airflow.training.prepare.preparation import check_item_images, check_priced, files_of, save_run
 from skillopt_airflow.training.rollouts.evaluation import by_type, draws_of
 from skillopt_airflow.training.rollouts.rollout_plan import (
     MAX_CHUNKS,
@@ -47,8 +47,8 @@ from skillopt_airflow.training.rollouts.rollout_plan import (
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_documents import store_corpus
-from skillopt_airflow.training.run.spending import spent_by, unaffordable
-from skillopt_airflow.training.step.seed_and_final import NamedSkill, find_skill, opened
+from skillopt_airflow.training.run.spending import budget_shortfall, total_spent
+from skillopt_airflow.training.step.seed_and_final import NamedSkill, find_skill, with_run_regions
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
     for place, cell in enumerate(cells):
         ref = run.ref.model_copy(update={"run": cell_name(run.ref.run, place)})
         runs.append(TrainingRun(ref, run.connections, run.store))
-        settle(runs[-1], cell.config, items, quality, cell.image, cell.prices, corpus=corpus)
+        save_run(runs[-1], cell.config, items, quality, cell.image, cell.prices, corpus=corpus)
     skills = [one.document for one in found]
     _check_size(runs, request, skills)
     chunks = [_planned(one, request, skills) for one in runs]
@@ -130,7 +130,7 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
 def _skills(
     run: TrainingRun, config: TrainConfig, request: MatrixRequest, failures: list[SkillOptError]
 ) -> list[NamedSkill]:
-    client, seed, found = run.connections.s3_client(config.storage), opened(run.seed_skill(), config), []
+    client, seed, found = run.connections.s3_client(config.storage), with_run_regions(run.seed_skill(), config), []
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     for place, source in enumerate(request.skills):
         with kept(failures):
@@ -186,12 +186,12 @@ def _check_size(runs: Sequence[TrainingRun], request: MatrixRequest, skills: Seq
     estimates, split = [], request.splits[0]
     for run in runs:
         rollouts = sum(_open_rollouts(run, split, skill) for split in request.splits for skill in set(skills))
-        if why := unaffordable(run, rollouts):
+        if why := budget_shortfall(run, rollouts):
             raise ConfigError(
                 f"{_named(run)}: {why}. Raise the budget, of which each of {len(runs)} cells has an equal part, or "
                 "lower data.limit"
             )
-        items = run.items_of(split, ids(run.item_refs(split)[:LOOKED_AT]))
+        items = run.items_of(split, ids(run.item_refs(split)[:SAMPLED_ITEMS]))
         prompt = Prompt.of(run.benchmark, str(run.config.model.target), items)
         estimates.append(estimate_rollouts(run.config, {STAGE: rollouts}, prompt, (min(chars), max(chars)), run.prices))
     likely, most = total_usd(one.usd("likely") for one in estimates), total_usd(one.usd("most") for one in estimates)
@@ -260,7 +260,7 @@ def conclude_matrix(
         policy=policy,
         skills=tuple(skills),
         cells=tuple(_cell(run, split, documents, policy) for run in runs for split in splits),
-        spent=Spent().plus(*map(spent_by, runs)),
+        spent=Spent().plus(*map(total_spent, runs)),
     )
     text = as_markdown(matrix)
     key = MatrixTable(first.store, MatrixKeys(first.ref.storage.prefix, first.ref.benchmark)).save(matrix, text)

@@ -17,8 +17,8 @@ from skillopt_airflow.report.view import Example, Judging, ReportView, chosen, e
 from skillopt_airflow.store.keys import MomentKeys
 from skillopt_airflow.tasks.grading import GradingRequest
 from skillopt_airflow.tasks.protocols import AsksJudge
-from skillopt_airflow.training.champion.night_plan import ROLES
-from skillopt_airflow.training.champion.publication import looks_at
+from skillopt_airflow.training.champion.night_plan import CONTENDERS
+from skillopt_airflow.training.champion.publication import count_looks
 from skillopt_airflow.training.report.history import history_of, history_so_far
 from skillopt_airflow.training.rollouts.rollout_plan import BATCH_AHEAD, RolloutPlan
 from skillopt_airflow.training.run.run import TrainingRun, pictures
@@ -47,7 +47,7 @@ class RunSkill(NamedTuple):
     label: str
 
 
-class Planned(NamedTuple):
+class SplitRollouts(NamedTuple):
     """A stage's planned rollouts on a split."""
 
     skills: tuple[str, ...]
@@ -56,7 +56,7 @@ class Planned(NamedTuple):
     item_ids: tuple[str, ...]
 
 
-class Stage(NamedTuple):
+class PlannedStage(NamedTuple):
     """A stage of a moment, with its planned rollouts."""
 
     moment: Moment
@@ -64,11 +64,11 @@ class Stage(NamedTuple):
     """Labels of the moment's stages by plan name."""
     name: str
     """Name of this stage's plan; empty if the moment has none."""
-    splits: "Mapping[Split, Planned]"
+    splits: "Mapping[Split, SplitRollouts]"
     """Planned rollouts by split; empty if nothing had to run."""
 
 
-def reached(run: TrainingRun) -> tuple[Moment, ...]:
+def reached_moments(run: TrainingRun) -> tuple[Moment, ...]:
     """Return the moments that the run reached, the current one included."""
     state = run.store.find_model(run.keys.runtime_state, RunState)
     if state is None:
@@ -97,7 +97,7 @@ def stages_of(run: TrainingRun, moment: Moment) -> dict[str, str]:
     return {name: STAGES.get(name, f"publication {name.removeprefix(PUBLICATION)}") for name in order}
 
 
-def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: str) -> Stage:
+def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: str) -> PlannedStage:
     """Return the named stage, else the newest stage with rollouts.
 
     Args:
@@ -108,14 +108,14 @@ def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: 
     for one in [one for one in moments if one.name == moment] or reversed(moments):
         names = stages_of(run, one)
         for name in [stage] if stage in names else names:
-            found = Stage(one, names, name, planned(run, one, name))
+            found = PlannedStage(one, names, name, planned_rollouts(run, one, name))
             if found.splits:
                 return found
             nothing = found if nothing is None else nothing
-    return Stage(moments[0], {}, "", {}) if nothing is None else nothing
+    return PlannedStage(moments[0], {}, "", {}) if nothing is None else nothing
 
 
-def planned(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, Planned]:
+def planned_rollouts(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, SplitRollouts]:
     """Return a plan's rollouts by split, without those ahead for another moment.
 
     Raises:
@@ -126,7 +126,7 @@ def planned(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, Planned
     found = {}
     for split in dict.fromkeys(chunk.split for chunk in chunks):
         own = [chunk for chunk in chunks if chunk.split == split]
-        found[split] = Planned(
+        found[split] = SplitRollouts(
             skills=tuple(dict.fromkeys(chunk.skill.removeprefix(run.keys.folder) for chunk in own)),
             draws=tuple(sorted({chunk.draw for chunk in own})),
             item_ids=tuple(dict.fromkeys(item for chunk in own for item in chunk.item_ids)),
@@ -154,7 +154,7 @@ def current_before(run: TrainingRun, moment: Moment) -> str | None:
 def _label(name: str, moment: Moment, stage: str) -> str:
     version = _VERSION.fullmatch(name)
     if version is not None and stage == "regate":
-        return ROLES[int(version[1])]
+        return CONTENDERS[int(version[1])]
     if version is not None and stage == "score":
         return f"skill {int(version[1]) + 1}"
     if version is not None:
@@ -174,7 +174,7 @@ def write_report(run: TrainingRun, published: Publication | None = None, withhel
     if published is None and before is not None:
         published = before.published
     withheld = "" if published is not None else withheld
-    test_looks = looks_at(run, run.published, Split.TEST)
+    test_looks = count_looks(run, run.published, Split.TEST)
     history = history_of(run, published, withheld, test_looks)
     if before is not None and is_late and _lacks_rollouts(history, before):
         late = {"published": published, "withheld": withheld, "test_looks": test_looks}
@@ -271,8 +271,8 @@ def current_task(run: TrainingRun) -> str:
     dated = run.store.list_dated(keys.folder).items()
     # Older documents are left over from an earlier attempt.
     stored = {key for key, written in dated if written >= max(begun, default=written)}
-    reached = [task for key, task in _documents(keys) if key in stored]
-    return f"{label_of(moment)}: {reached[-1] if reached else FIRST_TASKS[moment.kind]}"
+    tasks = [task for key, task in _documents(keys) if key in stored]
+    return f"{label_of(moment)}: {tasks[-1] if tasks else FIRST_TASKS[moment.kind]}"
 
 
 def _following(run: TrainingRun, newest: RunState) -> Moment:

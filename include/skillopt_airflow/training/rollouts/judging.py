@@ -56,26 +56,26 @@ def score_of(
         SandboxError: see `judge`.
     """
     if isinstance(benchmark, JudgesFiles):
-        return judge(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
+        return score_files(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
     return readable(trajectory.answer, lambda: benchmark.score(item, trajectory))
 
 
-def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:
+def score_files(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:
     """Return the score of the target's files; 0 if they crash the process.
 
     Raises:
         SandboxError: the process cannot start, gets too little CPU time, is killed, or also fails without the
             target's files.
     """
-    score = _judged(case, produced, references)
+    score = _process_score(case, produced, references)
     if score is not None:
         return score
-    if _judged(case, {}, references) is None:
+    if _process_score(case, {}, references) is None:
         _failed(case, "the judge also fails without the target's files, so the reference files are at fault")
     return Score(hard=0.0, soft=0.0, feedback=_UNREADABLE)
 
 
-def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
+def _process_score(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
     """Return the score; None if the process failed or exceeded its limits."""
     # Imported here because the judge's process doesn't need it.
     from skillopt_airflow.sandbox.staging import held_folder
@@ -89,7 +89,9 @@ def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, 
                 (folder / part / file).write_bytes(content)
         env = {"HOME": str(folder), "TMPDIR": str(folder), **LIBRARIES}
         env[benchmarks.LIST_VARIABLE] = str(benchmarks.folder(case.benchmark).absolute())
-        with LimitedProcess("skillopt_airflow.training.rollouts.judging:judged_here", LIMITS, folder, env) as judge:
+        with LimitedProcess(
+            "skillopt_airflow.training.rollouts.judging:score_in_process", LIMITS, folder, env
+        ) as judge:
             try:
                 judge.call(b"", case.benchmark)
             except ProcessLost as error:
@@ -112,7 +114,7 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
     return None
 
 
-def judged_here(case: bytes, name: str) -> bytes:
+def score_in_process(case: bytes, name: str) -> bytes:
     """Return the Score of a Case as JSON, from the working folder's files; without a case only load the benchmark."""
     benchmark = _loaded(name)
     if not case:
@@ -136,7 +138,7 @@ def _failed(case: Case, why: str) -> NoReturn:
 RunTests = Callable[[Item, RepositoryTests], TestedRepository]
 
 
-def judged_repository(
+def score_repository(
     benchmark: JudgesRepository, item: Item, trajectory: Trajectory, produced: Mapping[str, bytes], run_tests: RunTests
 ) -> Rollout:
     """Return the rollout with the patch as its answer; a `judge_error` if the tests could not run.

@@ -13,7 +13,7 @@ from skillopt_airflow.training.run.run import TrainingRun
 
 T = TypeVar("T")
 
-Stage = Literal[
+PlanKind = Literal[
     "preflight",
     "seed",
     "rollout",
@@ -39,7 +39,7 @@ CALLS_PER_CONTAINER = 64
 class Chunk(Value):
     """The work of one container."""
 
-    stage: Stage
+    stage: PlanKind
     """The purpose of its model calls."""
     skill: str
     """Key of the skill's text."""
@@ -74,7 +74,7 @@ class ChunkRef(Value):
 
 def chunks_of(
     config: TrainConfig,
-    stage: Stage,
+    stage: PlanKind,
     skills: Sequence[str],
     split: Split,
     item_ids: Sequence[str],
@@ -154,7 +154,7 @@ def _is_done(run: TrainingRun, chunk: Chunk) -> bool:
     return sum(one.status.scored for one in results.values()) == len(items)
 
 
-def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
+def find_chunk(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
     """Return the plan and the chunk of a reference."""
     parsed = ChunkRef.model_validate(ref)
     plan = run.store.get_model(parsed.plan, RolloutPlan)

@@ -40,9 +40,9 @@ from skillopt_airflow.core.values.types import (
 from skillopt_airflow.rollout.settings import IN_IMAGE, PROTOCOL
 from skillopt_airflow.tasks.protocols import JudgesRepository, PlaysSession
 from skillopt_airflow.training.rollouts.evaluation import draws_of
-from skillopt_airflow.training.rollouts.judging import engine_test_runner, judged_repository, score_of
-from skillopt_airflow.training.rollouts.rollout_plan import planned
-from skillopt_airflow.training.run.answer_cache import judged
+from skillopt_airflow.training.rollouts.judging import engine_test_runner, score_of, score_repository
+from skillopt_airflow.training.rollouts.rollout_plan import find_chunk
+from skillopt_airflow.training.run.answer_cache import grade_rollouts
 from skillopt_airflow.training.run.run import TrainingRun, contents, for_container, needs_container_each
 from skillopt_airflow.training.run.run_documents import run_search, stored_corpus
 from skillopt_airflow.training.run.spending import BudgetShare, GatewayShare
@@ -148,7 +148,7 @@ class ChunkWorkload:
     """
 
     def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
-        plan, self.chunk = planned(run, ref)
+        plan, self.chunk = find_chunk(run, ref)
         self.run = run
         check_program(run.record.image, run.record.program, run.config, benchmarks.folder(run.ref.benchmark))
         self.moment = plan.moment
@@ -331,7 +331,7 @@ class ChunkWorkload:
         judges: list[ModelCall] = []
         by_id = {item.id: item for item in self.assigned}
         pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
-        rollouts = judged(self.run, pairs, self.concurrency, self._judge_share, judges)
+        rollouts = grade_rollouts(self.run, pairs, self.concurrency, self._judge_share, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
         if self.chunk.stage == "rollout" and not self._has_stored:
             # An earlier reflection on the batch didn't include these.
@@ -369,10 +369,10 @@ class ChunkWorkload:
         """
         if self.stage == "publish" or (self.stage == "evaluate" and policy_of(self.run.config.evaluation).has_level):
             return 1.0
-        planned = {item_id for part in self._measuring for item_id in part.item_ids}
-        useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in planned)
-        may_fail = (1 - self.run.config.evaluation.min_coverage) * len(planned) - useless
-        rollouts = len({part.draw for part in self._measuring}) * (len(planned) - useless)
+        find_chunk = {item_id for part in self._measuring for item_id in part.item_ids}
+        useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in find_chunk)
+        may_fail = (1 - self.run.config.evaluation.min_coverage) * len(find_chunk) - useless
+        rollouts = len({part.draw for part in self._measuring}) * (len(find_chunk) - useless)
         return 1 - max(0.0, may_fail) / rollouts if rollouts else 1.0
 
     @property
@@ -404,7 +404,7 @@ class ChunkWorkload:
             return Rollout(trajectory=trajectory, score=None)
         if isinstance(benchmark, JudgesRepository):
             tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, None)
-            return judged_repository(benchmark, item, trajectory, outcome.files, tests)
+            return score_repository(benchmark, item, trajectory, outcome.files, tests)
         try:
             score = score_of(
                 self.run.ref.benchmark,

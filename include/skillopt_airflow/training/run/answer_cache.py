@@ -49,7 +49,7 @@ class StoredMiss(Document):
     """Name of the error class; callers retry differently per class."""
 
 
-class _Remembering(Generic[Model]):
+class _AnswerCache(Generic[Model]):
     """A cache that connects once, thread-safely, on the first new question."""
 
     def __init__(self, connect: Callable[[], Model], model: str, store: ObjectStore, folder: str) -> None:
@@ -64,7 +64,7 @@ class _Remembering(Generic[Model]):
             return self._connected[0]
 
 
-class RememberingOptimizer(_Remembering[Optimizer]):
+class CachedOptimizer(_AnswerCache[Optimizer]):
     """An `Optimizer` that caches answers by the question's hash."""
 
     def ask(
@@ -103,7 +103,7 @@ class RememberingOptimizer(_Remembering[Optimizer]):
         raise MISSES[miss.kind](miss.unusable)
 
 
-class RememberingJudge(_Remembering[Optimizer]):
+class CachedJudge(_AnswerCache[Optimizer]):
     """A judge that caches valid grades by the request's hash."""
 
     def grade(self, request: GradingRequest) -> Grade:
@@ -118,7 +118,7 @@ class RememberingJudge(_Remembering[Optimizer]):
         return found
 
 
-class RememberingTarget(_Remembering[Target]):
+class CachedTarget(_AnswerCache[Target]):
     """A `Target` that caches replies by the hash of the conversation and its pictures."""
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
@@ -147,7 +147,9 @@ def _miss(key: str) -> str:
     return f"{key}.unusable"
 
 
-def in_doubt(benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: Rollout) -> GradingRequest | None:
+def grading_request(
+    benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: Rollout
+) -> GradingRequest | None:
     """Return the question to the judge about a rollout scored by rules; None if no judge is needed.
 
     Answers that are too long for the rules go to no judge.
@@ -172,7 +174,7 @@ def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
         return Rollout(trajectory=failed, score=None)
 
 
-def judged(
+def grade_rollouts(
     run: "TrainingRun",
     rollouts: Sequence[tuple[Item, Rollout]],
     at_once: int,
@@ -184,7 +186,7 @@ def judged(
     Grades are cached by question, answer and judge, across runs.
     """
     rules = run.config.evaluation
-    requests = [in_doubt(run.benchmark, rules, item, rollout) for item, rollout in rollouts]
+    requests = [grading_request(run.benchmark, rules, item, rollout) for item, rollout in rollouts]
     wanted = {request: None for request in requests if request is not None}
     if not wanted:
         return [rollout for _, rollout in rollouts]
@@ -195,7 +197,7 @@ def judged(
         share.count(call)
 
     with ExitStack() as opened:
-        judge = RememberingJudge(
+        judge = CachedJudge(
             lambda: opened.enter_context(run.connections.judge(model, count, share.begin, run.output_of("judge"))),
             str(model.judge),
             run.store,

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OF_ONE_RUN = (Split.FRESH,)
+PRIVATE_SPLITS = (Split.FRESH,)
 """Splits whose items belong to one run; rollouts of other runs don't count."""
-SHAPING = (*("temperature", "max_tokens", "max_turns", "reasoning_effort"),)
+ROLLOUT_KNOBS = (*("temperature", "max_tokens", "max_turns", "reasoning_effort"),)
 """Model knobs that change a rollout."""
 
 
@@ -318,7 +318,7 @@ class TrainingRun:
     def _settings_sha256(self) -> str:
         """Hash of the settings that affect a rollout and its score."""
         model = self.config.model
-        shaping = model.model_dump(mode="json", include=set(SHAPING))
+        shaping = model.model_dump(mode="json", include=set(ROLLOUT_KNOBS))
         shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
         shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
         sandbox = self.config.sandbox
@@ -337,7 +337,7 @@ class TrainingRun:
         known: "KnownParts | None" = None,
     ) -> "Mapping[str, RolloutResult]":
         """Like `stored`, without transcripts. `known` caches parts read earlier."""
-        own = split in OF_ONE_RUN
+        own = split in PRIVATE_SPLITS
         found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items, own=own, known=known)
         return {**found, **{item.id: _unusable(item).result for item in items if item.unusable}}
 

@@ -68,14 +68,14 @@ PER_TURN = 4
 """Maximum searches per answer of the target; most answers need one."""
 
 
-class FoundAnswer(Document):
+class StoredAnswer(Document):
     """A stored answer to a query."""
 
     asked: str
     answer: JsonValue
 
 
-class StoredAnswers:
+class StoredSearches:
     """A `SearchMemory` in the object store; of concurrent answers, the first one is used."""
 
     def __init__(self, store: "ObjectStore", folder: str, shaping: JsonObject) -> None:
@@ -84,12 +84,12 @@ class StoredAnswers:
 
     def recall(self, query: str) -> JsonValue:
         """Return the stored answer or None."""
-        found = self._store.find_model(self._key(query), FoundAnswer)
+        found = self._store.find_model(self._key(query), StoredAnswer)
         return None if found is None else found.answer
 
     def keep(self, query: str, answer: JsonValue) -> JsonValue:
         """Store the answer unless there is one; return the stored one."""
-        return self._store.first_model(self._key(query), FoundAnswer(asked=query, answer=answer)).answer
+        return self._store.first_model(self._key(query), StoredAnswer(asked=query, answer=answer)).answer
 
     def _key(self, query: str) -> str:
         return f"{self._folder}{sha256(canonical_json([self._shaping, query]))[:32]}.json"
@@ -105,7 +105,7 @@ def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
     folder = f"{searches_of(run.ref.storage.prefix, run.ref.benchmark)}{search_day(run.record.created)}/"
     return WebSearch(
         upstream=run.connections.search(search),
-        memory=StoredAnswers(run.store, folder, search.model_dump(mode="json")),
+        memory=StoredSearches(run.store, folder, search.model_dump(mode="json")),
         left=items * run.config.model.max_turns * PER_TURN,
     )
 

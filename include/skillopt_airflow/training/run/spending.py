@@ -41,7 +41,7 @@ class ShareRecord(Document):
     """Maximum calls that the task may have made."""
 
 
-def why_stop(run: TrainingRun, moment: Moment) -> str:
+def stop_reason(run: TrainingRun, moment: Moment) -> str:
     """Return why the run stops here: one more step at the cost of the most expensive would exceed a limit; or ""."""
     budget = run.config.budget
     if not budget.is_limited or moment == run.timeline[-2]:
@@ -59,7 +59,7 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     return exceeded(total.model_copy(update={"calls": total.calls + lost}), costs, budget)
 
 
-def left_of_run(run: TrainingRun) -> Left:
+def remaining_limits(run: TrainingRun) -> Left:
     """Return the remaining budget, without stored calls and the tasks' shares."""
     return left_of(run.config.budget, *held_by_share(run).values()) if run.config.budget.is_limited else NO_LIMIT
 
@@ -98,15 +98,15 @@ def spent_by_share(run: TrainingRun) -> dict[str, Spent]:
     return dict(total)
 
 
-def spent_by(run: TrainingRun) -> Spent:
+def total_spent(run: TrainingRun) -> Spent:
     return Spent().plus(*spent_by_share(run).values())
 
 
-def unaffordable(run: TrainingRun, rollouts: int) -> str:
+def budget_shortfall(run: TrainingRun, rollouts: int) -> str:
     """Return why the budget can't cover the rollouts at one call each, or ""."""
     if not rollouts:
         return ""
-    left = left_of_run(run)
+    left = remaining_limits(run)
     if left.used_up:
         return f"{left.used_up} is used up"
     if left.calls is not None and left.calls < rollouts:

@@ -16,7 +16,7 @@ from skillopt_airflow.optimizer.sections import GuidedOptimizer
 from skillopt_airflow.sandbox.container_loop import STORE_SECONDS
 from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.training.run import timing
-from skillopt_airflow.training.run.answer_cache import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.training.run.answer_cache import CachedOptimizer, CachedTarget
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.spending import BudgetShare
 
@@ -49,14 +49,14 @@ def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
             log.warning("Storing the latest model calls failed; retrying: %s", error)
 
     try:
-        with timing.repeated(STORE_SECONDS, follow):
+        with timing.repeat_every(STORE_SECONDS, follow):
             yield calls
     finally:
         while stored < len(calls):
             store()
 
 
-class _OptimizerInTurn:
+class _LimitedOptimizer:
     """An `Optimizer` with limited concurrency."""
 
     def __init__(self, inner: Optimizer, turn: Semaphore) -> None:
@@ -69,7 +69,7 @@ class _OptimizerInTurn:
             return self._inner.ask(stage, instructions, prompt, output_type, pictures)
 
 
-class _TargetInTurn:
+class _LimitedTarget:
     """A `Target` with limited concurrency."""
 
     def __init__(self, inner: Target, turn: Semaphore) -> None:
@@ -89,7 +89,7 @@ class Assistants:
 
 
 @contextmanager
-def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None = None) -> Iterator[Assistants]:
+def open_assistants(run: TrainingRun, moment: Moment, stage: str, workers: int | None = None) -> Iterator[Assistants]:
     """Open the models for one task of a moment; store their calls meanwhile, and the task's time at the end.
 
     Answers are cached by question, so a retry pays for no call twice. `workers` limits concurrent calls (default
@@ -98,7 +98,7 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None
     keys, config = run.keys.moment(moment), run.config.model
     share = BudgetShare(run, moment, stage, "0", Fraction(1))
     turn = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
-    with timing.timed(run.store, keys, stage) as clock, ExitStack() as opened:
+    with timing.store_timing(run.store, keys, stage) as clock, ExitStack() as opened:
         opened.callback(share.close)
         calls = opened.enter_context(stored_calls(share))
 
@@ -109,8 +109,8 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None
         try:
             yield Assistants(
                 optimizer=GuidedOptimizer(
-                    RememberingOptimizer(
-                        lambda: _OptimizerInTurn(
+                    CachedOptimizer(
+                        lambda: _LimitedOptimizer(
                             opened.enter_context(
                                 run.connections.optimizer(config, count, share.begin, run.output_of("optimizer"))
                             ),
@@ -122,8 +122,8 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None
                     ),
                     run.record.guidance,
                 ),
-                target=RememberingTarget(
-                    lambda: _TargetInTurn(
+                target=CachedTarget(
+                    lambda: _LimitedTarget(
                         opened.enter_context(run.connections.target(config, count, share.begin)), turn
                     ),
                     str(config.target),

@@ -37,7 +37,7 @@ class StageClock:
 
 
 @contextmanager
-def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
+def repeat_every(seconds: float, work: Callable[[], object]) -> Iterator[None]:
     """Call `work` at this interval in a thread until the block ends."""
     ended = Event()
 
@@ -55,7 +55,7 @@ def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def timed(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[StageClock]:
+def store_timing(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[StageClock]:
     """Store the timing of a task's body if it succeeds."""
     clock, started = StageClock(), time.time()
     yield clock

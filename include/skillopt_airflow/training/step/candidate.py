@@ -18,7 +18,7 @@ from skillopt_airflow.training.rollouts.evaluation import draws_of
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, chunks_of, cut, ids, parts_of, store_plan
 from skillopt_airflow.training.run import timing
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.spending import why_stop
+from skillopt_airflow.training.run.spending import stop_reason
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
     """Decide on the moment's candidate; the state, written last, commits the moment."""
     keys, store, config = run.keys.moment(moment), run.store, run.config
     is_step, takes_notes = moment.kind == "step", config.optimizer.use_skill_aware_reflection
-    with timing.timed(store, keys, "gate"):
+    with timing.store_timing(store, keys, "gate"):
         before = run.state_before(moment)
         current, skill = _version(run, before.current.version), run.document(keys.candidate_skill)
         notes = store.find_model(keys.notes, Patch) if takes_notes else None
@@ -95,7 +95,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             reflected=store.get_model(keys.reflected_items, ReflectedItems) if is_step else None,
             notes=() if notes is None else notes.edits,
             memory=store.get_text(run.keys.meta_skill(moment.epoch)) if leaves_memory(moment, config) else None,
-            stop=why_stop(run, moment) or _why_unanswered(run, moment),
+            stop=stop_reason(run, moment) or _why_unanswered(run, moment),
         )
         row, state, versions, notes_report = pass_gate(given)
         for number, version in versions.items():

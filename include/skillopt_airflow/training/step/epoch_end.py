@@ -15,7 +15,7 @@ from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_skill
 from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epoch
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun, shown_items
-from skillopt_airflow.training.run.stage_models import optimizing
+from skillopt_airflow.training.run.stage_models import open_assistants
 from skillopt_airflow.training.step.candidate import propose
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     skill, previous = (run.skill(version) for version in (state.current.version, _pair(run, moment)[0]))
     comparison = _compared(run, moment)
     store.put_model(run.keys.moment(moment).comparison, comparison)
-    with optimizing(run, moment, "slow_update") as models, ThreadPoolExecutor(1) as pool:
+    with open_assistants(run, moment, "slow_update") as models, ThreadPoolExecutor(1) as pool:
         patch, remembered, room = Patch(), None, run.prompt_room
         if leaves_memory(moment, run.config):
             texts, steps = (state.meta_skill, skill.text, previous.text), epoch_steps(run, moment.epoch)
@@ -57,7 +57,7 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Propose edits from the epoch's accepted and rejected edits; return the candidate's chunks."""
-    with optimizing(run, moment, "meta_reflect") as models:
+    with open_assistants(run, moment, "meta_reflect") as models:
         skill = run.skill(run.state_before(moment).current.version)
         # Its edits are patches in every skill_update_mode.
         optimizer = run.config.optimizer.model_copy(update={"skill_update_mode": "patch"})

@@ -15,7 +15,7 @@ from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill, co
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import JsonObject, Split
 from skillopt_airflow.training.rollouts.evaluation import measured
-from skillopt_airflow.training.rollouts.rollout_plan import Chunk, Stage, chunks_of, ids, store_plan, stored_chunks
+from skillopt_airflow.training.rollouts.rollout_plan import Chunk, PlanKind, chunks_of, ids, store_plan, stored_chunks
 from skillopt_airflow.training.run.run import TrainingRun
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _published(version: str, artifacts: "ArtifactStore") -> NamedSkill:
     return NamedSkill(SkillDocument(found.skill), version, found.manifest.run, found.manifest.lines)
 
 
-def opened(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
+def with_run_regions(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
     """Return the seed with the protected regions that this run writes into."""
     optimizer = config.optimizer
     if optimizer.use_slow_update and seed.region("SLOW_UPDATE") is None:
@@ -183,7 +183,7 @@ def _is_measured(run: TrainingRun, state: RunState) -> bool:
     return known and covers(state.current.evaluation, run.config.evaluation)
 
 
-def _chunks(run: TrainingRun, stage: Stage, split: Split, versions: Iterable[int]) -> list[Chunk]:
+def _chunks(run: TrainingRun, stage: PlanKind, split: Split, versions: Iterable[int]) -> list[Chunk]:
     items, skills = ids(run.item_refs(split)), [run.keys.skill(version) for version in versions]
     return chunks_of(run.config, stage, skills, split, items, range(run.config.evaluation.draws))
 

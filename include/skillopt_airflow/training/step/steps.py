@@ -22,9 +22,9 @@ from skillopt_airflow.optimizer.learning_rate import learning_rate, select
 from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, by_outcome, minibatches, reflect
 from skillopt_airflow.optimizer.rewrite import appendix_patch, rewrite
 from skillopt_airflow.optimizer.transcripts import Exhibits
-from skillopt_airflow.training.rollouts.rollout_plan import BATCH_AHEAD, Chunk, Stage, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollouts.rollout_plan import BATCH_AHEAD, Chunk, PlanKind, chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun, contents, pictures, shown_items
-from skillopt_airflow.training.run.stage_models import Assistants, optimizing
+from skillopt_airflow.training.run.stage_models import Assistants, open_assistants
 from skillopt_airflow.training.step.candidate import propose
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def load_step(run: TrainingRun, moment: Moment) -> StepInput:
     return StepInput(state, skill, kept)
 
 
-def reflected(
+def reflect_on_step(
     run: TrainingRun, moment: Moment, step: StepInput, models: Assistants, workers: int
 ) -> list[tuple[Minibatch, Patch]]:
     """Return the optimizer's patch per minibatch, with `workers` concurrent calls."""
@@ -87,7 +87,7 @@ def reflected(
         probed = frozenset(chosen)
 
     def work(minibatch: Minibatch) -> tuple[Minibatch, Patch]:
-        asked = _asked(run, models, context.skill, minibatch, probed)
+        asked = _follow_ups(run, models, context.skill, minibatch, probed)
         exhibits = Exhibits(asked.by_item, *_pictures(run, minibatch))
         patch = reflect(models.optimizer, context, minibatch, optimizer, exhibits)
         patch = patch.model_copy(update={"fallback": joined(asked.fallback, patch.fallback)})
@@ -109,7 +109,9 @@ def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
     )
 
 
-def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:
+def _follow_ups(
+    run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]
+) -> FollowUps:
     """Return the target's answers about the probed items, each about its rollout with the lowest score."""
     chosen = [tries[0] for tries in minibatch.items if tries[0].trajectory.item_id in probed]
     wanted = questions(models.optimizer, skill, chosen, run.prompt_room)
@@ -135,7 +137,7 @@ def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     return store_plan(run, moment, "rollout", _batch_chunks(run, "rollout", moment, moment), if_missing=True)
 
 
-def _batch_chunks(run: TrainingRun, stage: Stage, moment: Moment, step: Moment) -> list[Chunk]:
+def _batch_chunks(run: TrainingRun, stage: PlanKind, moment: Moment, step: Moment) -> list[Chunk]:
     skill = run.keys.skill(run.state_before(moment).current.version)
     return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.batch_draws(step))
 
@@ -148,8 +150,8 @@ def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     keys, store, gradient, rules = run.keys.moment(moment), run.store, run.config.gradient, run.config.optimizer
     workers, step = gradient.analyst_workers, load_step(run, moment)
     skill, memory, buffer = step.skill.text, step.state.meta_skill, step.state.buffer
-    with optimizing(run, moment, "update", workers) as models:
-        reflections = reflected(run, moment, step, models, workers)
+    with open_assistants(run, moment, "update", workers) as models:
+        reflections = reflect_on_step(run, moment, step, models, workers)
         for minibatch, patch in reflections:
             store.put_model(keys.reflection(minibatch.source_type, minibatch.index), patch)
         patches, size = [patch for _, patch in reflections], gradient.merge_batch_size
@@ -195,7 +197,7 @@ def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the next step's batch under the skill that remains after a rejection."""
     following = dict(batches_ahead(run.timeline, run.config)).get(moment)
-    if following is None or not _pays(run, moment):
+    if following is None or not _pays_off(run, moment):
         return []
     return _batch_chunks(run, "speculate", moment, following)
 
@@ -235,7 +237,7 @@ def may_precede(moment: Moment, config: TrainConfig) -> bool:
     return moment.kind == "meta_reflect"
 
 
-def _pays(run: TrainingRun, moment: Moment) -> bool:
+def _pays_off(run: TrainingRun, moment: Moment) -> bool:
     wanted = run.config.train.speculative_rollout
     if run.config.budget.is_limited:
         # Parallel tasks would divide the remaining budget.
