@@ -381,7 +381,7 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     page = get(browser, **asked)
     assert page.xpath("string(//h1)") == "Rollouts: End, publication later for c:d"
     assert (len(items(page)), len(items(get(browser, **asked, show="failure")))) == (8, 8)
-    assert options(page, "skill")["publish/later/rival_skill.md"] == "what it had to beat"
+    assert options(page, "skill")["publish/later/rival_skill.md"] == "rival"
     # In the tab of the publication's own DAG run, too.
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({"run": "run", "target": "c:d"}, None))
     tab = rollout_list.DAG_RUN_ROUTE.format(dag_id="publish_searchqa", run_id="later")

@@ -77,11 +77,11 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         prepared: Any = prepare_night.override(**engine_queue(config))(benchmark)
         run = prepared["run"]
         measure = rollouts(config, "measure", run, prepared)
-        settled: Any = conclude_night(run)
+        settled: Any = settle_night(run)
         # Inlets, because the tasks look up the asset's events.
         champion, decline = [champion_asset(benchmark)], [decline_asset(benchmark)]
         demoted = demote.override(inlets=champion, outlets=champion)(benchmark, run)
-        question: Any = rollback_question(run)
+        question: Any = question_of(run)
         # A separate DAG run, so that the night doesn't wait for the answer.
         TriggerDagRunOperator(
             task_id="ask",
@@ -135,7 +135,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 
 
 @task(trigger_rule="none_failed_min_one_success")
-def conclude_night(run: JsonObject) -> JsonObject:
+def settle_night(run: JsonObject) -> JsonObject:
     """Store the night's result once; return the verdict."""
     from skillopt_airflow.pipeline.tasks.triggered import base_target
     from skillopt_airflow.store.keys import RegateKeys
@@ -168,7 +168,7 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
 
 
 @task(multiple_outputs=True)
-def rollback_question(run: JsonObject) -> JsonObject:
+def question_of(run: JsonObject) -> JsonObject:
     """Return the rollback to approve if `regate.on_demote` is ask."""
     from skillopt_airflow.training.champion.night import rollback_question
 

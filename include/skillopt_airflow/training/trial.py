@@ -251,7 +251,7 @@ def knobs(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator:
-            raise ConfigError(f"SET: {setting!r} has no =. Write a knob and its value, such as model.max_turns=3")
+            raise ConfigError(f"SET: {setting!r} should be a knob, =, and its value, such as model.max_turns=3")
         try:
             found[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:

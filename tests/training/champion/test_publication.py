@@ -301,7 +301,7 @@ def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it
     if accepted:
         # Whoever approved the other one did not approve this one.
         for attempt in (gate_publication, lambda run, name: publish_best(run, artifacts, name)):
-            with pytest.raises(DataError, match=r"another best skill since .* clear plan_publication, with all that"):
+            with pytest.raises(DataError, match=r"another best skill since .* Clear plan_publication"):
                 attempt(training.run, NAME)
         assert artifacts.champion.read() is None
     assert contest(training, artifacts) == ""
@@ -586,7 +586,7 @@ def test_a_champion_whose_text_was_lost_can_be_left(artifacts: ArtifactStore) ->
     artifacts._store.put_text(artifacts._keys.version(second.version).best_skill, "# Changed\n")
     request = rollback_request(artifacts, "rollback-1", first.version, "it was changed", approval=True)
     body = describe(artifacts, request)
-    assert body.startswith("The present champion cannot be read: ")
+    assert body.startswith("The current champion cannot be read: ")
     assert "it was changed after it was published" in body
     assert "+# First" in body
     assert roll_back(artifacts, request).version == first.version
@@ -607,6 +607,6 @@ def test_a_rollback_to_nowhere_is_refused(artifacts: ArtifactStore) -> None:
     with pytest.raises(ConfigError, match="nothing is published"):
         rollback_request(artifacts, "rollback-1", unknown, "why", approval=False)
     only = artifacts.publish("# First\n", PROVENANCE, None).version
-    for version, said in ((unknown, "is not a complete version; there are: v0001-"), (only, "already")):
+    for version, said in ((unknown, "is not a complete version. Available: v0001-"), (only, "already")):
         with pytest.raises(ConfigError, match=said):
             rollback_request(artifacts, "rollback-1", version, "why", approval=False)

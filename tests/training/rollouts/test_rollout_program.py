@@ -65,7 +65,7 @@ def test_a_run_is_not_scored_by_what_was_edited_since_it_began(tmp_path: Path) -
     program = rollout_program(CONFIG, "sha256:one", tmp_path)
     check_program("sha256:one", program, CONFIG, tmp_path)
     (tmp_path / "scorer.py").write_text("# beside the adapter\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="restore the former files"):
+    with pytest.raises(ConfigError, match="Restore these files"):
         check_program("sha256:one", program, CONFIG, tmp_path)
 
 

@@ -91,7 +91,7 @@ def test_a_damaged_picture_is_told_with_its_row(folder: Path) -> None:
     (folder / "letters.json").write_text(json.dumps(rows))
     run = prepared().run
     [told] = unusable_items({split: run.items(split) for split in DATA_SPLITS})
-    assert "(id r07) is of no use and counts as failed: scans/torn.tif: the picture is damaged" in told
+    assert "(id r07) is unusable and counts as failed: scans/torn.tif: the picture is damaged" in told
 
 
 @pytest.mark.nightly

@@ -233,8 +233,8 @@ def _check_image(run: TrainingRun, own: TrainConfig) -> None:
     """Refuse a run whose image exists only on a Docker engine if the sandboxes are pods now."""
     if own.sandbox.engine == "kubernetes" and run.record.image.startswith("sha256:"):
         raise ConfigError(
-            f"run {run.ref.run} used the image {run.record.image}, which exists only on its Docker engine, and "
-            "sandbox.engine is kubernetes now. Set it to docker in the benchmark's benchmark.yaml until the run is "
+            f"run {run.ref.run} was made with the image {run.record.image}, which exists only on its Docker engine. "
+            "sandbox.engine is kubernetes now: set it to docker in the benchmark's benchmark.yaml until the run is "
             "published, or trigger a new training"
         )
 

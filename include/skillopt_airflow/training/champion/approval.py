@@ -83,7 +83,7 @@ def _difference(before: str, after: str, places: Sequence[str]) -> str:
     diff = diff_of(before, after)
     cut = len(diff) > MAX_DIFF_CHARS
     shown = f"{diff[:MAX_DIFF_CHARS]}\n[cut here]" if cut else diff
-    heading = "Changes:"
+    heading = "What changes:"
     if cut:
         heading = (
             f"**Only the first {MAX_DIFF_CHARS:,} of {len(diff):,} characters of the changes are shown.** Before you "
@@ -97,7 +97,7 @@ def _settings(config: TrainConfig, own: TrainConfig) -> str:
     was, now = values_by_path(own), values_by_path(config)
     rows = [f"| `{path}` | {_value(was[path])} | {_value(now[path])} |" for path in changed_paths(own, config)]
     if not rows:
-        return "All settings equal benchmark.yaml."
+        return "All settings are those of benchmark.yaml."
     heading = f"**Settings that differ from benchmark.yaml: {len(rows)}**"
     return "\n".join([heading, "", "| | benchmark.yaml | this run |", "|---|---|---|", *rows])
 

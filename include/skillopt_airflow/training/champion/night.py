@@ -204,7 +204,7 @@ def demote(run: TrainingRun) -> Alias | str:
         # This run may have moved the alias and been killed before it emitted the event.
         if champion is not None and champion.run == run.ref.run:
             return champion
-        return f"{row.night.date}: {row.judgement.verdict}, no rollback"
+        return f"{row.night.date}: {row.judgement.verdict}, nothing is moved back"
     if row.night.previous is None:
         raise DataError(f"{row.night.date}: there is no champion before {seen.version}")
     return run.published.roll_back(row.night.previous.version, run.ref.run, _reason(row), seen)

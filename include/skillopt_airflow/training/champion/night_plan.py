@@ -153,7 +153,7 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Comman
     if commands:
         raise ConfigError(
             f"the target {target} has no champion, but others have one, which no night checks now. Set model.target in "
-            f"benchmark.yaml to the target in use until {target} has a champion;  {'; '.join(commands)}"
+            f"benchmark.yaml to the target in use until {target} has a champion; {'; '.join(commands)}"
         )
 
 

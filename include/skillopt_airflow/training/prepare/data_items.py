@@ -90,7 +90,7 @@ def without_duplicates(
                 copies.append(f"{place}, which repeats {same}")
     if not copies:
         return kept, ()
-    note = f"{len(copies)} of {sum(map(len, read.values()))} records are duplicates and left out, such as {copies[0]}"
+    note = f"{len(copies)} of {sum(map(len, read.values()))} records are copies and left out, such as {copies[0]}"
     log.warning("%s", note)
     return kept, (note,)
 

@@ -230,7 +230,7 @@ def check_conditional_write(store: ObjectStore, key: str) -> None:
     _remove(store, key)
     if ignored:
         raise StoreError(
-            f"{store.address(key)}: the object store overwrote an object that {ignored} protects, so concurrent "
+            f"{store.address(key)}: the object store wrote over an object that {ignored} protects, so concurrent "
             "publishers and tasks could overwrite each other. Use a store with conditional writes"
         )
 

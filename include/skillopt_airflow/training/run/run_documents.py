@@ -10,7 +10,6 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.types import JsonObject, canonical_json, sha256
 from skillopt_airflow.store.keys import searches_of
-from skillopt_airflow.training.run.run import TrainingRun
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.run.run import TrainingRun
 
 
-def store_corpus(run: TrainingRun, config: TrainConfig) -> str:
+def store_corpus(run: "TrainingRun", config: TrainConfig) -> str:
     """Store the corpus of data.corpus unless it's stored; return its hash, or "" without a corpus.
 
     Raises:
@@ -41,7 +40,7 @@ def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> "S
     return None if address is None else SourceCorpus(address, benchmarks.folder(benchmark), client)
 
 
-def stored_corpus(run: TrainingRun) -> "StoredCorpus | None":
+def stored_corpus(run: "TrainingRun") -> "StoredCorpus | None":
     """Return the run's corpus, if it has one, and mark it as used for the cleanup.
 
     Raises:
