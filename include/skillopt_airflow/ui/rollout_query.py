@@ -174,7 +174,7 @@ def of_run(ref: RunRef, asked: RolloutQuery) -> Subject:
     )
     if not stage.splits:
         return begun
-    rival = reporting.current_before(run, stage.moment) if stage.name == "evaluate" else ""
+    rival = reporting.rival_before(run, stage.moment) if stage.name == "evaluate" else ""
     return _with_skills(run, begun, stage, asked)._replace(rival=rival or "")
 
 

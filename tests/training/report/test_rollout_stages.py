@@ -4,11 +4,11 @@ import pytest
 
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.training.report.reporting import (
-    current_before,
     find_stage,
     label_of,
     planned_rollouts,
     reached_moments,
+    rival_before,
     skills_of,
     stages_of,
 )
@@ -72,7 +72,7 @@ def test_the_newest_stage_with_rollouts_is_found(trained: TrainingRun) -> None:
     assert (unknown.moment.name, unknown.name) == ("steps/step_0001", "evaluate")
     assert find_stage(trained, moments, "x", "x") == newest
     # What a candidate has to beat.
-    beaten = [current_before(trained, moment) for moment in trained.timeline[:2]]
+    beaten = [rival_before(trained, moment) for moment in trained.timeline[:2]]
     assert beaten == [None, "skills/skill_v0000.md"]
 
 

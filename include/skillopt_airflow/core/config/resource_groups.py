@@ -81,8 +81,8 @@ class ModelGroup(Group):
     """Maximum answers of the target per item, in a conversation with the benchmark's feedback. With harness tools:
     maximum model calls, at least 2. The agent CLIs set their own limits."""
     reasoning_effort: Effort | None = None
-    """Reasoning effort of the target, such as low; or its maximum thinking tokens; or on or off, for servers with such
-    a switch (Qwen on vLLM). Default: the provider's."""
+    """Reasoning effort of the target, such as low, or its maximum thinking tokens. Or on or off, for servers with this
+    switch (Qwen on vLLM). Default: the provider's."""
     optimizer_reasoning_effort: Effort | None = None
     """Reasoning effort of the optimizer, with the same values. Default: the provider's."""
     optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None

@@ -87,8 +87,8 @@ class RetentionGroup(Group):
 
     trajectory_days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = None
     """Days to keep trajectories (also the cache of finished rollouts), grades, search results, and corpora after their
-    last use. Benchmarks that share a bucket keep corpora for the longest of their values. Overrides of a run have no
-    effect. Default: indefinitely."""
+    last use. Benchmarks that share a bucket keep corpora for the longest of their values. Runs can't change it.
+    Default: indefinitely."""
 
 
 class AlertsGroup(Group):

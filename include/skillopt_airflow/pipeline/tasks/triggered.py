@@ -109,7 +109,7 @@ def form_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),
     }
     # A run that scores by rules only has no judge.
-    named["judge"] = None if judge_use(config.evaluation, adapter) == "rules" else _judge(model)
+    named["judge"] = None if judge_use(config.evaluation, adapter) == "rules" else _judge_model(model)
     return config.model_copy(update={"model": model.model_copy(update=named)})
 
 
@@ -139,7 +139,7 @@ def _check_harness_of_image(asked: TrainConfig, own: TrainConfig) -> None:
         )
 
 
-def _judge(model: ModelGroup) -> str:
+def _judge_model(model: ModelGroup) -> str:
     """Return the judge model."""
     conn_id = judge_conn_id(model)
     of_optimizer = model.optimizer if conn_id == model.optimizer_conn_id else None

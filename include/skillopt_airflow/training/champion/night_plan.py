@@ -102,7 +102,7 @@ def prepare_night(
     items, quality = checked_items(run, config, folder, kept, notes=notes)
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     prices = run.connections.prices(config)
-    trained = _trained_on(run, config, artifacts)
+    trained = _training_items(run, config, artifacts)
     quality = check_fresh_items(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
     check_priced(config, prices, MEASURING)
     image = run.connections.image(config, MEASURING)
@@ -157,7 +157,7 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Comman
         )
 
 
-def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
+def _training_items(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
     """Return the data of the champion's training, or the current dataset if that data is gone."""
     champion = artifacts.champion.read()
     name = "" if champion is None else artifacts.read(champion.version).manifest.run

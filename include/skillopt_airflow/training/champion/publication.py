@@ -176,7 +176,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     look, best = plan.look, _planned_candidate(run, plan)
     skills = {"candidate": run.skill(best.version), "rival": run.document(keys.rival_skill)}
     check_measured(run, plan.split, skills, plan.draws)
-    candidate, rival = (_covered(run, name, skill, plan) for name, skill in skills.items())
+    candidate, rival = (_covered_evaluation(run, name, skill, plan) for name, skill in skills.items())
     decision = decide_publication(candidate, rival, run.config.evaluation, plan.rules, look)
     run.store.put_model(keys.gate, decision)
     log.info("publish gate against %s: %s, %s", plan.rival, decision.action, decision.reason)
@@ -200,7 +200,7 @@ def _planned_candidate(run: TrainingRun, plan: PublicationPlan) -> Measured:
     return best
 
 
-def _covered(run: TrainingRun, who: str, skill: SkillDocument, plan: PublicationPlan) -> Evaluation:
+def _covered_evaluation(run: TrainingRun, who: str, skill: SkillDocument, plan: PublicationPlan) -> Evaluation:
     evaluation = measured(run, plan.split, skill, plan.draws, deciding(plan.split, run.item_refs(plan.split)))
     advice = "clear the task measure and all tasks after it to retry these"
     require_coverage(
@@ -251,7 +251,7 @@ def _provenance(
         (moment.name, run.store.get_model(run.keys.moment(moment).gate, GateDecision)) for moment in run.timeline[1:-1]
     ]
     skills = {"candidate": run.skill(best.version), "rival": run.document(run.keys.publication(name).rival_skill)}
-    score, rival_score = (_published(run, _covered(run, who, skill, plan)) for who, skill in skills.items())
+    score, rival_score = (_published(run, _covered_evaluation(run, who, skill, plan)) for who, skill in skills.items())
     passed = None
     # Old rows may have been removed while the approval was pending.
     if look is not None and score is not None and rival_score is not None:

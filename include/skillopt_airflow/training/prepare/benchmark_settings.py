@@ -48,10 +48,10 @@ def benchmark_config(benchmark: str, uri: str | None = None) -> TrainConfig:
         ConfigError: the message names the file and the key.
     """
     folder = benchmarks.folder(benchmark)
-    config = _over(deployment().defaults, folder / "benchmark.yaml")
+    config = _apply_layer(deployment().defaults, folder / "benchmark.yaml")
     of_sample = folder / SAMPLE / "settings.yaml"
     if (config.data.uri if uri is None else uri) == SAMPLE and of_sample.is_file():
-        config = _over(config.model_dump(), of_sample)
+        config = _apply_layer(config.model_dump(), of_sample)
     if config.task is not None and (folder / "adapter.py").is_file():
         path = folder / "benchmark.yaml"
         raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark. Remove one of them")
@@ -69,7 +69,7 @@ def settings_at(benchmark: str, uri: str) -> JsonObject:
     return nest({path: values[path] for path in changed_paths(benchmark_config(benchmark), there)})
 
 
-def _over(below: Mapping[str, Any], path: Path) -> TrainConfig:
+def _apply_layer(below: Mapping[str, Any], path: Path) -> TrainConfig:
     """Apply a file's layer to a configuration."""
     layer = read_yaml(path)
     try:
@@ -203,7 +203,7 @@ def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
     Raises:
         ConfigError: one line per knob.
     """
-    _refuse(not_allowed(asked, own, deployment().allowed))
+    _raise_if_any(not_allowed(asked, own, deployment().allowed))
 
 
 def check_skills(skills: dict[str, str]) -> None:
@@ -213,7 +213,7 @@ def check_skills(skills: dict[str, str]) -> None:
         ConfigError: one line for each.
     """
     allowed = deployment().allowed
-    _refuse([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
+    _raise_if_any([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
 
 
 def check_images(names: Sequence[str], registry: str) -> None:
@@ -222,10 +222,10 @@ def check_images(names: Sequence[str], registry: str) -> None:
     Raises:
         ConfigError: one line for each.
     """
-    _refuse(images_not_allowed(names, registry, deployment().allowed))
+    _raise_if_any(images_not_allowed(names, registry, deployment().allowed))
 
 
-def _refuse(sentences: list[str]) -> None:
+def _raise_if_any(sentences: list[str]) -> None:
     if sentences:
         where = os.environ.get(VARIABLE, "") or f"the file that {VARIABLE} names"
         raise ConfigError("\n".join(f"{sentence} (in {where})" for sentence in sentences))

@@ -150,7 +150,7 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
 
     try:
         with _log_waiting(who):
-            flaw = _usable(lambda output: connect(model, count, share.begin, output, PREFLIGHT_ATTEMPTS))
+            flaw = _tool_failure(lambda output: connect(model, count, share.begin, output, PREFLIGHT_ATTEMPTS))
     except ModelConnectionError:
         raise
     except ModelUnreachable as error:
@@ -175,7 +175,7 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     return f"{role} answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
 
 
-def _usable(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) -> str:
+def _tool_failure(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) -> str:
     """Ask with a tool, then in plain text; return the tool's failure, or ""."""
     try:
         with connect("tools") as asked:

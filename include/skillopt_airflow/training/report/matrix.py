@@ -112,7 +112,7 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
         save_run(runs[-1], cell.config, items, quality, cell.image, cell.prices, corpus=corpus)
     skills = [one.document for one in found]
     _check_size(runs, request, skills)
-    chunks = [_planned(one, request, skills) for one in runs]
+    chunks = [_plan_cell(one, request, skills) for one in runs]
     if not config.model.batch and (count := sum(map(len, chunks))) > MAX_CHUNKS:
         raise ConfigError(
             f"{count} chunks, and Airflow makes at most {MAX_CHUNKS} tasks of a list. Name fewer skills, targets, "
@@ -120,7 +120,7 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
         )
     compared = [
         ComparedSkill(
-            source=_called(source), version=one.version, sha256=one.document.sha256, tokens=tokens_of(one.document)
+            source=_source_name(source), version=one.version, sha256=one.document.sha256, tokens=tokens_of(one.document)
         )
         for source, one in zip(request.skills, found, strict=True)
     ]
@@ -188,7 +188,7 @@ def _check_size(runs: Sequence[TrainingRun], request: MatrixRequest, skills: Seq
         rollouts = sum(_open_rollouts(run, split, skill) for split in request.splits for skill in set(skills))
         if why := budget_shortfall(run, rollouts):
             raise ConfigError(
-                f"{_named(run)}: {why}. Raise the budget, of which each of {len(runs)} cells has an equal part, or "
+                f"{_cell_label(run)}: {why}. Raise the budget, which {len(runs)} cells share equally, or "
                 "lower data.limit"
             )
         items = run.items_of(split, ids(run.item_refs(split)[:SAMPLED_ITEMS]))
@@ -216,7 +216,7 @@ def _open_rollouts(run: TrainingRun, split: Split, skill: SkillDocument) -> int:
     return left
 
 
-def _planned(run: TrainingRun, request: MatrixRequest, skills: Sequence[SkillDocument]) -> list[JsonObject]:
+def _plan_cell(run: TrainingRun, request: MatrixRequest, skills: Sequence[SkillDocument]) -> list[JsonObject]:
     """Store the skills as the run's versions, and plan their rollouts; equal texts share theirs.
 
     The skills alternate, so that a slow hour of a server affects all of them.
@@ -275,12 +275,12 @@ def _check_rows(runs: Sequence[TrainingRun], splits: Sequence[Split], skills: Ma
     for run in runs:
         for split in splits:
             for name, rows in measured_tables(run, split, skills).items():
-                tables[f"{_named(run)}, {split}, {name}"] = rows
+                tables[f"{_cell_label(run)}, {split}, {name}"] = rows
     check_tables(runs[0], splits, tables)
 
 
 def _cell(run: TrainingRun, split: Split, skills: Sequence[SkillDocument], policy: PolicyName | None) -> CellResult:
-    measured = {skill: _measured(run, split, skill) for skill in dict.fromkeys(skills)}
+    measured = {skill: _measurement(run, split, skill) for skill in dict.fromkeys(skills)}
     first, rules = measured[skills[0]], run.config.evaluation
     return CellResult(
         target=str(run.config.model.target),
@@ -291,7 +291,7 @@ def _cell(run: TrainingRun, split: Split, skills: Sequence[SkillDocument], polic
     )
 
 
-def _measured(run: TrainingRun, split: Split, skill: SkillDocument) -> Measurement:
+def _measurement(run: TrainingRun, split: Split, skill: SkillDocument) -> Measurement:
     draws, items, price = run.config.evaluation.draws, run.item_refs(split), run.prices["target"]
     found = draws_of(run, split, skill)
     evaluation = evaluation_of(items, found, draws)
@@ -327,10 +327,10 @@ def _check_decided(matrix: SkillMatrix) -> None:
         log.warning("%s", sentence)
 
 
-def _called(source: str) -> str:
+def _source_name(source: str) -> str:
     line = " ".join(source.split())
     return line if len(line) <= NAME_CHARS else f"{line[: NAME_CHARS - 4]} ..."
 
 
-def _named(run: TrainingRun) -> str:
+def _cell_label(run: TrainingRun) -> str:
     return f"{run.config.model.target}, {run.config.model.harness}"

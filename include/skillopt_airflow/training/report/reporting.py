@@ -144,7 +144,7 @@ def skills_of(run: TrainingRun, moment: Moment, stage: str, named: Sequence[str]
     return [RunSkill(name, _label(name, moment, stage)) for name in dict.fromkeys((*named, *names))]
 
 
-def current_before(run: TrainingRun, moment: Moment) -> str | None:
+def rival_before(run: TrainingRun, moment: Moment) -> str | None:
     """Return the skill that a moment's candidate must beat; None if nothing was measured before."""
     place = run.timeline.index(moment)
     before = run.store.find_model(run.keys.moment(run.timeline[place - 1]).state, RunState) if place else None

@@ -82,7 +82,7 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
     effort = model.reasoning_effort
     if effort is not None and not (_is_openai(config) and named_effort(effort)):
         raise ConfigError(
-            f"model.reasoning_effort = {effort!r}: a batch job needs an effort such as low, and openai. Unset it"
+            f"model.reasoning_effort = {effort!r}: a batch job takes efforts such as low, only at openai. Unset it"
         )
 
 

@@ -71,7 +71,7 @@ def score_files(case: Case, produced: Mapping[str, bytes], references: Mapping[s
     if score is not None:
         return score
     if _process_score(case, {}, references) is None:
-        _failed(case, "the judge also fails without the target's files, so the reference files are at fault")
+        _raise_error(case, "the judge also fails without the target's files, so the reference files are at fault")
     return Score(hard=0.0, soft=0.0, feedback=_UNREADABLE)
 
 
@@ -95,7 +95,7 @@ def _process_score(case: Case, produced: Mapping[str, bytes], references: Mappin
             try:
                 judge.call(b"", case.benchmark)
             except ProcessLost as error:
-                _failed(case, f"the judge did not get ready: {error} {error.said}")
+                _raise_error(case, f"the judge did not get ready: {error} {error.said}")
             return _answer(judge, case)
 
 
@@ -105,9 +105,9 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
     except ProcessLost as error:
         if error.status is None:
             # It waits only for CPU time, and may use half of the wall time.
-            _failed(case, f"the judge: {error}")
+            _raise_error(case, f"the judge: {error}")
         if error.status == -signal.SIGKILL:
-            _failed(case, "the judge was killed, probably because the worker is out of memory")
+            _raise_error(case, "the judge was killed, probably because the worker is out of memory")
         log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.said)
     except DataError as error:
         log.warning("Item %s: the judge refuses its files: %s", case.item.id, error)
@@ -116,7 +116,7 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
 
 def score_in_process(case: bytes, name: str) -> bytes:
     """Return the Score of a Case as JSON, from the working folder's files; without a case only load the benchmark."""
-    benchmark = _loaded(name)
+    benchmark = _load_judge(name)
     if not case:
         return b""
     known = Case.model_validate_json(case)
@@ -124,14 +124,14 @@ def score_in_process(case: bytes, name: str) -> bytes:
 
 
 @cache
-def _loaded(name: str) -> JudgesFiles:
+def _load_judge(name: str) -> JudgesFiles:
     benchmark = benchmarks.load(name)
     if not isinstance(benchmark, JudgesFiles):
         raise TypeError(f"{name} judges no files")
     return benchmark
 
 
-def _failed(case: Case, why: str) -> NoReturn:
+def _raise_error(case: Case, why: str) -> NoReturn:
     raise SandboxError(f"item {case.item.id} of {case.benchmark} could not be judged: {why}")
 
 

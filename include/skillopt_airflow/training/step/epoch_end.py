@@ -36,7 +36,7 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Write guidance for the skill and memory for the optimizer; return the candidate's chunks."""
     store, state = run.store, run.state_before(moment)
     skill, previous = (run.skill(version) for version in (state.current.version, _pair(run, moment)[0]))
-    comparison = _compared(run, moment)
+    comparison = _comparison(run, moment)
     store.put_model(run.keys.moment(moment).comparison, comparison)
     with open_assistants(run, moment, "slow_update") as models, ThreadPoolExecutor(1) as pool:
         patch, remembered, room = Patch(), None, run.prompt_room
@@ -100,7 +100,7 @@ def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
     return run.state_before(first).current.version, run.state_before(moment).current.version
 
 
-def _compared(run: TrainingRun, moment: Moment) -> Comparison:
+def _comparison(run: TrainingRun, moment: Moment) -> Comparison:
     if not moment.compares:
         return Comparison()
     items = _sampled(run, moment)

@@ -161,7 +161,7 @@ def finish(run: TrainingRun) -> list[JsonObject]:
         run.store.put_model(run.keys.moment(moment).gate, decision)
         log.info("last skill against best: %s, %s", decision.action, decision.reason)
     run.commit(moment, final)
-    return store_plan(run, moment, "test", [] if final.stopped else _tested(run, final))
+    return store_plan(run, moment, "test", [] if final.stopped else _test_chunks(run, final))
 
 
 def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecision) -> RunState:
@@ -188,7 +188,7 @@ def _chunks(run: TrainingRun, stage: PlanKind, split: Split, versions: Iterable[
     return chunks_of(run.config, stage, skills, split, items, range(run.config.evaluation.draws))
 
 
-def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
+def _test_chunks(run: TrainingRun, final: RunState) -> list[Chunk]:
     """Return the test's chunks, without a seed that has its own plan; equal texts share rollouts."""
     if not run.config.evaluation.eval_test:
         return []

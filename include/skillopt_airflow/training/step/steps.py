@@ -59,7 +59,7 @@ def load_step(run: TrainingRun, moment: Moment) -> StepInput:
     for item_id in sorted(ids(items)):
         found = {draw: rollouts[item_id] for draw, rollouts in stored.items() if item_id in rollouts}
         scored[item_id] = {draw: rollout for draw, rollout in found.items() if rollout.score is not None}
-    seen = run.store.first_model(run.keys.moment(moment).reflected_items, _seen(scored))
+    seen = run.store.first_model(run.keys.moment(moment).reflected_items, _scored_draws(scored))
     kept = [[scored[item.id][draw] for item in part for draw in seen.draws_of(item.id)] for part in slices]
     return StepInput(state, skill, kept)
 
@@ -99,7 +99,7 @@ def reflect_on_step(
         return list(pool.map(work, cut))
 
 
-def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
+def _scored_draws(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
     """Return the draws with a score by item, and the number of failures."""
     draws = {item_id: tuple(rollouts) for item_id, rollouts in scored.items() if rollouts}
     rollouts = [rollout for of_item in scored.values() for rollout in of_item.values()]
