@@ -24,15 +24,15 @@ from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.training.run.run_corpus import source_corpus
+from skillopt_airflow.training.run.run_documents import source_corpus
 from skillopt_airflow.training.trial import (
     TargetModel,
     Trial,
     TrialDisplay,
-    configured,
     connected_target,
     first_items,
-    skill_of,
+    skill_text,
+    trial_config,
 )
 
 
@@ -41,14 +41,14 @@ def run(
 ) -> int:
     """Run the first items of a split and show the rollouts; return 0 if all have scores. `settings` are KEY=VALUE."""
     display = TrialDisplay()
-    config = configured(benchmark, settings)
+    config = trial_config(benchmark, settings)
     # A trial stores nothing, and a remote engine would exchange files through the bucket.
     config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"conn_id": None})})
     adapter = benchmarks.load(benchmark, config.task)
     check_requirements(config.model, adapter)
     check_search(config.search, adapter)
     check_judge(config.evaluation, adapter)
-    skill = skill_of(benchmark, skill_file)
+    skill = skill_text(benchmark, skill_file)
     client = s3_client(config)
     items = first_items(benchmark, adapter, config, split, count, client)
     with target_model(config) as target:

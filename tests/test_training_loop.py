@@ -740,7 +740,7 @@ def test_a_run_goes_on_with_its_own_inputs_only(monkeypatch: pytest.MonkeyPatch)
     check_same_inputs(run, items, seed, image)
     # Built anew it has the same program.
     check_same_inputs(run, items, seed, "sha256:other")
-    monkeypatch.setattr("skillopt_airflow.training.rollouts.rollout_protocol.PROTOCOL", 0)
+    monkeypatch.setattr("skillopt_airflow.training.rollouts.workload.PROTOCOL", 0)
     with pytest.raises(ConfigError, match="changed since: the val split, the seed skill, the program of its rollouts "):
         check_same_inputs(run, items | {Split.VAL: other[Split.VAL]}, SkillDocument("# Another\n"), "sha256:other")
 

@@ -19,13 +19,13 @@ import docker
 import pytest
 
 from local import image
-from local.try_benchmark import configured, open_sandbox
+from local.try_benchmark import open_sandbox
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.training.trial import Trial, TrialDisplay, Tried, first_items, skill_of
+from skillopt_airflow.training.trial import Trial, TrialDisplay, TriedItem, first_items, skill_text, trial_config
 from tests.conftest import with_images
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
@@ -147,12 +147,12 @@ def test_nothing_in_a_container_tells_the_solution_of_a_game_that_is_played(dock
     with tarfile.open(GAMES) as games:
         games.extractall(tmp_path, filter="data")
     run([sys.executable, str(benchmarks.folder("alfworld") / "make_splits.py"), str(tmp_path)], check=True)
-    config = configured("alfworld", [f"data.uri={tmp_path}", "model.max_turns=2"])
+    config = trial_config("alfworld", [f"data.uri={tmp_path}", "model.max_turns=2"])
     adapter = benchmarks.load("alfworld")
     items = first_items("alfworld", adapter, config, Split.TRAIN, 1, None)
     game = next(tmp_path.glob(f"json_2.1.1/**/{items[0].files[0].path.rpartition('json_2.1.1/')[2]}"))
     told: list[str] = []
-    played: list[Tried] = []
+    played: list[TriedItem] = []
     secrets = secrets_of(game)
 
     def searched(asked: Asked) -> Reply:
@@ -168,7 +168,7 @@ def test_nothing_in_a_container_tells_the_solution_of_a_game_that_is_played(dock
             benchmark="alfworld",
             config=config,
             adapter=adapter,
-            skill=skill_of("alfworld", None),
+            skill=skill_text("alfworld", None),
             items=items,
             upstream=Upstream(
                 conn_id="scripted", dialect="openai-chat", base_url=provider.base_url, model="stand-in-target"

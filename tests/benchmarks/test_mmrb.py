@@ -12,7 +12,7 @@ from benchmarks.mmrb.adapter import BENCHMARK
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.values.types import JsonObject, Message, Rollout, Status, Trajectory
 from skillopt_airflow.optimizer.judge import grade
-from skillopt_airflow.training.run.answer_cache import in_doubt, with_grade
+from skillopt_airflow.training.run.answer_cache import grading_request, with_grade
 from tests.benchmarks.published_pictures import loaded, picture
 from tests.optimizer.scripted_optimizer import ScriptedOptimizer
 
@@ -147,8 +147,8 @@ def test_a_judge_is_asked_for_the_steps_that_the_data_set_knows() -> None:
     assert asked.paths == (("see 0", "see 1", "look at 2", "see 3"),)
     assert asked.answer == "I look. <answer>B</answer>"
     rollout = Rollout(trajectory=given, score=BENCHMARK.score(item, given))
-    assert in_doubt(BENCHMARK, EvaluationGroup(judge="rules_first"), item, rollout) is None
-    assert in_doubt(BENCHMARK, EvaluationGroup(judge="always"), item, rollout) == asked
+    assert grading_request(BENCHMARK, EvaluationGroup(judge="rules_first"), item, rollout) is None
+    assert grading_request(BENCHMARK, EvaluationGroup(judge="always"), item, rollout) == asked
     judge = ScriptedOptimizer({"taken": [{"path": 0, "step": 2, "quote": "I look. <answer>"}]})
     found = with_grade(rollout, lambda: grade(judge, asked)).score
     assert found is not None

@@ -29,7 +29,7 @@ from skillopt_airflow.sandbox.docker.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
 from skillopt_airflow.tasks.protocols import JudgesRepository
 from skillopt_airflow.tasks.repository_tests import PATCH_FILE, RepositoryTests, TestedRepository
-from skillopt_airflow.training.rollouts.judging import judged_repository
+from skillopt_airflow.training.rollouts.judging import score_repository
 from tests.sandbox.small_repository import added, with_hashes
 
 pytestmark = [
@@ -63,7 +63,7 @@ def judged(client: docker.APIClient, item: Item, patch: str, contents: Mapping[s
         return JudgeContainer(client, LIMITS, {"run": "runnable"}).run(item, tag, wanted)
 
     left = Trajectory(item_id=item.id, status=Status.OK)
-    score = judged_repository(benchmark, item, left, {PATCH_FILE: patch.encode()}, run).score
+    score = score_repository(benchmark, item, left, {PATCH_FILE: patch.encode()}, run).score
     assert score is not None
     return score
 

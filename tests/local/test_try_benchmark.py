@@ -17,7 +17,7 @@ from local.try_benchmark import run, s3_client, target_model
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelUnreachable
 from skillopt_airflow.core.values.types import Split
-from skillopt_airflow.training.trial import configured
+from skillopt_airflow.training.trial import trial_config
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 
 
@@ -56,7 +56,7 @@ def answering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_connection_that_is_set_to_nothing_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TARGET_CONNECTION, "")
-    with target_model(configured("searchqa", [])) as model:
+    with target_model(trial_config("searchqa", [])) as model:
         assert model.is_stand_in
 
 
@@ -218,7 +218,7 @@ def test_what_a_run_refuses_is_not_tried(home: Home, benchmark: str, settings: t
 )
 def test_a_setting_that_is_none_is_explained(setting: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        configured("searchqa", [setting])
+        trial_config("searchqa", [setting])
 
 
 @pytest.mark.parametrize("knob", ["data.uri", "data.corpus", "data.split_manifest"])
@@ -228,9 +228,9 @@ def test_whatever_part_of_the_data_is_in_a_bucket_is_read_from_there(
     extra = {"region_name": "us-east-1", "endpoint_url": "http://127.0.0.1:9"}
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", json.dumps({"conn_type": "aws", "login": "key", "extra": extra}))
     mode = ["data.split_mode=manifest"] if knob == "data.split_manifest" else []
-    client = s3_client(configured("searchqa", [f"{knob}=s3://bucket/folder", *mode]))
+    client = s3_client(trial_config("searchqa", [f"{knob}=s3://bucket/folder", *mode]))
     assert client.meta.endpoint_url == extra["endpoint_url"]
-    assert s3_client(configured("searchqa", [f"{knob}=folder", *mode])) is None
+    assert s3_client(trial_config("searchqa", [f"{knob}=folder", *mode])) is None
 
 
 @pytest.fixture

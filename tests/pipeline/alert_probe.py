@@ -57,7 +57,7 @@ def fail(night: datetime, folder: Path) -> None:
             at_fault = task.task_id == "prepare_night"
             task.state = TaskInstanceState.FAILED if at_fault else TaskInstanceState.UPSTREAM_FAILED
         session.flush()
-        # What the task's own process left, see keep_error.
+        # What the task's own process left, see store_error.
         error = {"words": "24 of 24 items: model_error: who are you (for example item 3)", "lasting": False}
         where = {"dag_id": DAG_ID, "task_id": "prepare_night", "run_id": run.run_id}
         XComModel.set("error", error, serialize=False, session=session, **where)

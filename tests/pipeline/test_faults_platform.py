@@ -98,7 +98,7 @@ def test_the_share_of_calls_lost_to_a_failing_provider_is_reported(faulty: Fault
     lost = sum(cost.attempts - cost.calls for cost in target) / sum(cost.attempts for cost in target)
     assert lost == pytest.approx(faulty.server.lost, abs=0.03)
     assert 0.3 < lost < 0.5
-    assert "were lost and made again" in faulty.run.store.get_text(faulty.run.keys.report)
+    assert "attempts failed and were retried" in faulty.run.store.get_text(faulty.run.keys.report)
 
 
 def test_the_key_reached_the_provider_and_nothing_else_in_the_bucket(faulty: FaultyRun) -> None:

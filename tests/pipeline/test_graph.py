@@ -9,7 +9,7 @@ from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, preflight, rollouts, speculation
 from skillopt_airflow.pipeline.night_dag import regate_dag
-from skillopt_airflow.pipeline.tasks.addresses import run_address
+from skillopt_airflow.pipeline.tasks.addresses import run_url
 from skillopt_airflow.pipeline.tasks.batch_rollouts import BatchRollouts
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.sandbox.kubernetes.remote_folder import gateway_document
@@ -161,4 +161,4 @@ def test_a_run_has_the_address_at_which_airflow_is_known(monkeypatch: pytest.Mon
     path = "/dags/train_searchqa/runs/manual__2026%3A1"
     for base, expected in (("https://airflow.corp/team/", f"https://airflow.corp/team{path}"), ("", path)):
         monkeypatch.setenv(BASE, base)
-        assert run_address("train_searchqa", "manual__2026:1") == expected
+        assert run_url("train_searchqa", "manual__2026:1") == expected

@@ -137,9 +137,9 @@ def test_an_event_that_would_start_no_training_is_neither_emitted_nor_counted_as
     monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
     monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(config=rules))
     monkeypatch.setattr("skillopt_airflow.pipeline.tasks.triggered.base_target", lambda benchmark: "t")
-    monkeypatch.setattr("skillopt_airflow.training.champion.night.news_of", lambda run, base: news)
+    monkeypatch.setattr("skillopt_airflow.training.champion.night.decline_event", lambda run, base: news)
     monkeypatch.setattr(
-        "skillopt_airflow.training.champion.night.first_to_tell", lambda run, *what: told.append(what) or True
+        "skillopt_airflow.training.champion.night.claim_report", lambda run, *what: told.append(what) or True
     )
     refused = pytest.raises(AirflowFailException, match=r"train_searchqa is paused.*then clear this task")
     with refused if paused and starts else nullcontext():

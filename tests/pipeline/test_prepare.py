@@ -33,8 +33,8 @@ from skillopt_airflow.pipeline.tasks.airflow_connections import (
     judge_conn_id,
     signing_store,
 )
-from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
-from skillopt_airflow.pipeline.tasks.triggered import cell_config, configured, reopened
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
+from skillopt_airflow.pipeline.tasks.triggered import cell_config, form_config, publishing_ref
 from skillopt_airflow.tasks.grading import GradingRequest
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run import TrainingRun
@@ -114,10 +114,10 @@ def test_an_engine_without_a_connection(monkeypatch: pytest.MonkeyPatch, finishe
         monkeypatch.setattr(server_check, name, lambda *_: None)
     named = r"sandbox\.conn_id = far_away"
     run = config().model_copy(update={"sandbox": SandboxGroup(conn_id="far_away")})
-    with pytest.raises(AirflowFailException, match=named), wrong_input_fails():
+    with pytest.raises(AirflowFailException, match=named), fail_on_wrong_input():
         image(run)
     with pytest.raises(ConfigError, match=named):
-        reopened(finished, None, {"sandbox.conn_id": "far_away"})
+        publishing_ref(finished, None, {"sandbox.conn_id": "far_away"})
 
 
 class FinishedRun(AirflowConnections):
@@ -138,9 +138,9 @@ def finished() -> TrainingRun:
 
 
 def test_a_finished_run_for_its_own_model_and_for_another_one(finished: TrainingRun) -> None:
-    assert reopened(finished, None, None) == finished.ref
-    assert reopened(finished, "openai-chat:stand-in-target", {}) == finished.ref
-    ref = reopened(finished, "openai:gpt-6", {"model.target_conn_id": "openai"})
+    assert publishing_ref(finished, None, None) == finished.ref
+    assert publishing_ref(finished, "openai-chat:stand-in-target", {}) == finished.ref
+    ref = publishing_ref(finished, "openai:gpt-6", {"model.target_conn_id": "openai"})
     model = TrainingRun(ref, finished.connections).config.model
     assert (model.target, model.target_conn_id) == ("openai:gpt-6", "openai")
     assert finished.config.model.target == "openai-chat:stand-in-target"
@@ -157,12 +157,12 @@ def test_a_finished_run_for_a_model_that_samples_otherwise(
     finished.store.put_model(finished.keys.config, finished.record.model_copy(update={"config": config}))
     run, other = TrainingRun(finished.ref, finished.connections), {"model.target_conn_id": "claude"}
     with pytest.raises(ConfigError, match=r"model\.temperature = 0\.0"):
-        reopened(run, "anthropic:claude-opus-5", other)
-    ref = reopened(run, "anthropic:claude-opus-5", other | {"model.temperature": None})
+        publishing_ref(run, "anthropic:claude-opus-5", other)
+    ref = publishing_ref(run, "anthropic:claude-opus-5", other | {"model.temperature": None})
     assert TrainingRun(ref, run.connections).config.model.temperature is None
     # What its own target did is done.
     with pytest.raises(ConfigError, match=r"so model\.temperature cannot change"):
-        reopened(run, None, {"model.temperature": None})
+        publishing_ref(run, None, {"model.temperature": None})
 
 
 def test_a_price_that_was_not_known_when_the_run_began_can_be_given_when_it_is_published(finished: TrainingRun) -> None:
@@ -174,20 +174,20 @@ def test_a_price_that_was_not_known_when_the_run_began_can_be_given_when_it_is_p
     price = {"input": 1.0, "output": 2.0}
     prices = {"openai-chat:stand-in-target": price, "openai-chat:stand-in-optimizer": price}
     with pytest.raises(ConfigError, match="no price is known for the judge"):
-        reopened(run, None, {"budget.max_usd": 2, "budget.prices": prices})
+        publishing_ref(run, None, {"budget.max_usd": 2, "budget.prices": prices})
     prices |= {"openai-chat:nobody-knows-its-price": price}
-    found = reopened(run, None, {"budget.max_usd": 2, "budget.prices": prices}).prices
+    found = publishing_ref(run, None, {"budget.max_usd": 2, "budget.prices": prices}).prices
     assert found is not None
     assert all(found.values())
 
 
 def test_a_finished_run_with_a_larger_budget(finished: TrainingRun) -> None:
-    ref = reopened(finished, None, {"budget.max_calls": 9000, "publishing.draws": 2, "storage.prefix": ""})
+    ref = publishing_ref(finished, None, {"budget.max_calls": 9000, "publishing.draws": 2, "storage.prefix": ""})
     assert TrainingRun(ref, finished.connections).config.budget.max_calls == 9000
     with pytest.raises(ConfigError, match=r"evaluation\.draws, train\.seed cannot change"):
-        reopened(finished, None, {"train.seed": 2, "evaluation.draws": 2, "budget.max_calls": 9})
+        publishing_ref(finished, None, {"train.seed": 2, "evaluation.draws": 2, "budget.max_calls": 9})
     with pytest.raises(ConfigError, match=r"max_usd"):
-        reopened(
+        publishing_ref(
             finished, "openai-chat:nobody-knows-its-price", {"budget.max_usd": 2, "model.target_conn_id": "openai"}
         )
 
@@ -207,9 +207,9 @@ def test_a_finished_run_with_the_connection_that_its_benchmark_names_by_now(
     finished: TrainingRun, locked: Path
 ) -> None:
     renamed = {"model.target_conn_id": "skillopt_target"}
-    assert reopened(finished, None, renamed).overrides == renamed
+    assert publishing_ref(finished, None, renamed).overrides == renamed
     with pytest.raises(ConfigError, match=r"^model\.target_conn_id = 'openai'"):
-        reopened(finished, None, {"model.target_conn_id": "openai"})
+        publishing_ref(finished, None, {"model.target_conn_id": "openai"})
 
 
 @pytest.mark.parametrize("image", ["registry/sandbox@sha256:12", "sha256:12"])
@@ -220,12 +220,12 @@ def test_a_finished_run_whose_benchmark_runs_pods_by_now(finished: TrainingRun, 
     if image.startswith("sha256:"):
         for overrides in (None, pods):
             with pytest.raises(ConfigError, match="made with the image sha256:12"):
-                reopened(run, None, overrides)
+                publishing_ref(run, None, overrides)
     else:
-        assert reopened(run, None, None) == run.ref
-        assert reopened(run, None, pods).overrides == pods
+        assert publishing_ref(run, None, None) == run.ref
+        assert publishing_ref(run, None, pods).overrides == pods
         with pytest.raises(ConfigError, match=r"^sandbox\.engine is fixed when the DAG is parsed"):
-            reopened(run, None, {"sandbox.engine": "docker"})
+            publishing_ref(run, None, {"sandbox.engine": "docker"})
 
 
 @pytest.mark.parametrize(
@@ -240,12 +240,12 @@ def test_another_model_that_cannot_be(
     finished: TrainingRun, target: str, overrides: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(SkillOptError, match=named):
-        reopened(finished, target, overrides)
+        publishing_ref(finished, target, overrides)
 
 
 @pytest.mark.parametrize("error", [ConfigError, ObjectMissing, ModelConnectionError, ModelUnreachable])
 def test_what_is_wrong_fails_for_good(error: type[SkillOptError]) -> None:
-    with pytest.raises(AirflowFailException, match="wrong"), wrong_input_fails():
+    with pytest.raises(AirflowFailException, match="wrong"), fail_on_wrong_input():
         raise error("wrong")
 
 
@@ -253,17 +253,17 @@ def test_what_is_wrong_fails_for_good(error: type[SkillOptError]) -> None:
     ("error", "awaits_models"), [(StoreUnavailable, False), (EngineUnavailable, False), (ModelUnreachable, True)]
 )
 def test_what_may_come_back_is_tried_again(error: type[SkillOptError], awaits_models: bool) -> None:
-    with pytest.raises(error), wrong_input_fails(awaits_models=awaits_models):
+    with pytest.raises(error), fail_on_wrong_input(awaits_models=awaits_models):
         raise error("away")
 
 
 def test_a_harness_that_cannot_run_the_benchmark() -> None:
     overrides = {"model.target_conn_id": "openai", "model.optimizer_conn_id": "anthropic", "model.harness": "tools"}
     with pytest.raises(ConfigError, match=r"model\.harness = 'tools'"):
-        configured("livemathematicianbench", {"overrides": overrides})
+        form_config("livemathematicianbench", {"overrides": overrides})
     with pytest.raises(ConfigError, match=r"model\.max_turns = 1"):
-        configured("searchqa", {"overrides": overrides})
-    assert configured("searchqa", {"overrides": overrides | {"model.max_turns": 2}}).model.harness == "tools"
+        form_config("searchqa", {"overrides": overrides})
+    assert form_config("searchqa", {"overrides": overrides | {"model.max_turns": 2}}).model.harness == "tools"
 
 
 def test_other_data_has_nothing_of_the_samples_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_other_data_has_nothing_of_the_samples_settings(monkeypatch: pytest.Monk
     untouched = {path: field.value for path, field in params.form(benchmark_config("mine"), ["paper"]).items()}
 
     def sizes(**typed: Any) -> tuple[int, int]:
-        found = configured("mine", untouched | {key.replace("__", "."): value for key, value in typed.items()})
+        found = form_config("mine", untouched | {key.replace("__", "."): value for key, value in typed.items()})
         return found.train.batch_size, found.gradient.minibatch_size
 
     assert sizes() == (3, 2)
@@ -316,10 +316,10 @@ def test_an_image_that_was_named_for_one_harness_is_none_for_another(
     codex = models | {"model.harness": "codex", "model.max_turns": 9}
     named = r"^model.harness = 'codex': sandbox.image = 'registry/chat'"
     with pytest.raises(ConfigError, match=named):
-        configured("searchqa", {"overrides": codex})
+        form_config("searchqa", {"overrides": codex})
     with pytest.raises(ConfigError, match=named):
-        cell_config("searchqa", configured("searchqa", {"overrides": models}), "openai-chat:m", "codex")
-    own = configured("searchqa", {"overrides": codex | {"sandbox.image": "registry/codex"}})
+        cell_config("searchqa", form_config("searchqa", {"overrides": models}), "openai-chat:m", "codex")
+    own = form_config("searchqa", {"overrides": codex | {"sandbox.image": "registry/codex"}})
     assert own.image == "registry/codex"
     # The images of the CLIs are made from that of chat.
     assert cell_config("searchqa", own, "openai-chat:m", "chat").image == "registry/codex"
@@ -328,7 +328,7 @@ def test_an_image_that_was_named_for_one_harness_is_none_for_another(
 @pytest.mark.usefixtures("judging")
 def test_the_judge_is_the_optimizer_until_there_is_a_connection_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge_of(**asked: Any) -> tuple[str, str | None]:
-        model = configured("judged", {"overrides": asked}).model
+        model = form_config("judged", {"overrides": asked}).model
         return judge_conn_id(model), model.judge
 
     assert judge_of() == ("skillopt_optimizer", "openai-chat:the-optimizer")
@@ -345,7 +345,7 @@ def test_a_judge_samples_as_its_model_does_by_default(monkeypatch: pytest.Monkey
     calls: list[ModelCall] = []
     with serving(ForeignServer("key", model="the-judge")) as server:
         connect(monkeypatch, "judge", server.base_url, "key", "the-judge")
-        model = configured("judged", {"overrides": {}}).model
+        model = form_config("judged", {"overrides": {}}).model
         with AirflowConnections().judge(model, calls.append, lambda: None) as judge:
             # The server's example of the schema has the first grade, and a quote that the answer happens to have.
             assert grade(judge, request).grade == "correct"

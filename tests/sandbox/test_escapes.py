@@ -32,7 +32,7 @@ from skillopt_airflow.sandbox.docker.container import FOLDER_LABEL
 from skillopt_airflow.sandbox.docker.limits import MEGABYTE
 from skillopt_airflow.sandbox.staging import open_task_folder
 from skillopt_airflow.tasks.task_group import SCORING_RULES
-from skillopt_airflow.training.rollouts.judging import Case, judge
+from skillopt_airflow.training.rollouts.judging import Case, score_files
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
 from tests.sandbox.task_process import task_process
@@ -735,9 +735,9 @@ def test_leave_a_workbook_with_an_xml_bomb(docker_host, spreadsheet):
         assert b"<!ENTITY l11" in archive.read("xl/worksheets/sheet1.xml")
     golden = {fake.items[0].reference_files[0].name: workbook(2, 4)}
     case = Case(benchmark="spreadsheetbench", item=fake.items[0], trajectory=row)
-    score = judge(case, fake.left["i-0"], golden)
+    score = score_files(case, fake.left["i-0"], golden)
     assert (score.hard, score.soft) == (0.0, 0.0)
-    assert judge(case, {row.files[0]: workbook(2, 4)}, golden).hard == 1.0
+    assert score_files(case, {row.files[0]: workbook(2, 4)}, golden).hard == 1.0
 
 
 def test_speak_for_other_items(attack, caplog):

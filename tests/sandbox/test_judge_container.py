@@ -17,7 +17,7 @@ from skillopt_airflow.sandbox.docker.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
 from skillopt_airflow.tasks.protocols import JudgesRepository
 from skillopt_airflow.tasks.repository_tests import RepositoryTests, TestedRepository
-from skillopt_airflow.training.rollouts.judging import RunTests, judged_repository
+from skillopt_airflow.training.rollouts.judging import RunTests, score_repository
 from tests.sandbox.judge_cheats import (
     BUG,
     CHEATS,
@@ -65,7 +65,7 @@ def run(docker_host: str) -> Iterator[RunTests]:
 def judged(run: RunTests, patch: str, item: Item = ITEM) -> Rollout:
     assert isinstance(BENCHMARK, JudgesRepository)
     left = Trajectory(item_id=item.id, status=Status.OK, answer="Done.")
-    return judged_repository(BENCHMARK, item, left, {"patch.diff": patch.encode()}, run)
+    return score_repository(BENCHMARK, item, left, {"patch.diff": patch.encode()}, run)
 
 
 def scored(found: Rollout) -> tuple[float, float]:

@@ -55,7 +55,7 @@ def test_an_edit_of_the_file_does_not_reach_a_run_that_has_begun(folder: Path) -
     as_another_task_sees_it = TrainingRun(begun.run.ref, InProcessConnections(begun.store))
     assert as_another_task_sees_it.benchmark.answer("<answer>Rome</answer>\nbye") == "Rome"
     begun.store.put_text(begun.run.keys.runtime_state, "{}")
-    with pytest.raises(ConfigError, match=r"its settings changed since: task\.answer; trigger a new run"):
+    with pytest.raises(ConfigError, match=r"changed since: task\.answer"):
         check_unchanged(begun.run, training().config)
 
 

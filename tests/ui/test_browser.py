@@ -11,7 +11,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.champion.publication import PublishContest
+from skillopt_airflow.training.champion.publication import PublicationPlan
 from tests.pipeline.trained_run import DAG, EPOCH_DAG, TrainedRun, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import step_keys
@@ -133,7 +133,7 @@ def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, 
     assert {name: asked[name] for name in wanted} == wanted
     assert len(trained.history.steps) == 2
     keys = trained.keys.publication(run_name(trained.run_id))
-    rules = trained.store.get_model(keys.contest, PublishContest).rules
+    rules = trained.store.get_model(keys.contest, PublicationPlan).rules
     assert (rules.gate_policy, rules.approval, rules.draws) == ("strict", True, 2)
 
 

@@ -24,7 +24,7 @@ from skillopt_airflow.pipeline.tasks import dag_ids
 from skillopt_airflow.store.keys import scoring_name
 from skillopt_airflow.store.tables.rollout_browser import MARK
 from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
-from skillopt_airflow.training.champion.publication import PublishContest, plan_publication
+from skillopt_airflow.training.champion.publication import PublicationPlan, plan_publication
 from skillopt_airflow.training.rollouts.rollout_plan import store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
@@ -388,7 +388,7 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     page = get(browser, **asked)
     assert page.xpath("string(//h1)") == "Rollouts: End, publication later for c:d"
     assert (len(items(page)), len(items(get(browser, **asked, show="failure")))) == (8, 8)
-    assert options(page, "skill")["publish/later/rival_skill.md"] == "what it had to beat"
+    assert options(page, "skill")["publish/later/rival_skill.md"] == "rival"
     # In the tab of the publication's own DAG run, too.
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({"run": "run", "target": "c:d"}, None))
     tab = rollout_list.DAG_RUN_ROUTE.format(dag_id="publish_searchqa", run_id="later")
@@ -403,7 +403,7 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     assert "names no run of searchqa" in text(get_stored(browser, tab))
     # One that was planned when the contest did not say under which knobs.
     key = published.keys.publication("later").contest
-    contest = published.store.get_model(key, PublishContest)
+    contest = published.store.get_model(key, PublicationPlan)
     published.store.put_model(key, contest.model_copy(update={"overrides": {}}))
     page = get(browser, **asked)
     assert page.xpath("string(//h1)") == "Rollouts: End, publication later"

@@ -1,4 +1,4 @@
-"""The DAGs of all benchmarks, for the DAG files of this repository and of an Airflow that installed the package."""
+"""The DAGs of all benchmarks, for the DAG files of this repository and of installations."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
     dag_ids.rollback_dag_id: rollback_dag,
     dag_ids.regate_dag_id: regate_dag,
 }
-"""The DAGs of a benchmark: each one's id, by the benchmark's name, and what builds it."""
+"""The factories of a benchmark's DAGs, by the function that returns the DAG id."""
 
 NO_DAGS = "benchmark %s has no DAGs: %s"
 
@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 
 def dags() -> dict[str, DAG]:
-    """Return the DAGs by id: `globals().update(dags())` hands them to Airflow; a task's process gets its own DAG alone.
+    """Return the DAGs by id, for `globals().update(dags())`; a task's process gets only its own DAG.
 
-    A benchmark that cannot be read has no DAGs. An error here would be one of the whole DAG file, and Airflow would
-    stop the runs of all the DAGs in it, so it is `check_benchmarks` that raises, in another file.
+    An unreadable benchmark has no DAGs. An error here would break the whole DAG file and stop all its runs, so
+    `check_benchmarks` raises it in another file.
 
     Raises:
-        ConfigError: in a task's process, the benchmark of its DAG cannot be read.
+        ConfigError: in a task's process, its benchmark cannot be read.
     """
     wanted = get_parsing_context().dag_id
     made = _every_dag() if wanted is None else _one_dag(wanted)
@@ -47,10 +47,10 @@ def dags() -> dict[str, DAG]:
 
 
 def check_benchmarks() -> None:
-    """Raise what is wrong with benchmarks, for Airflow's list of import errors.
+    """Raise the errors of all benchmarks, for Airflow's list of import errors.
 
     Raises:
-        ConfigError: benchmarks that cannot be read; a line for each names the file and the key.
+        ConfigError: one line per unreadable benchmark, with file and key.
     """
     problems = []
     for name in benchmarks.names():
@@ -63,10 +63,10 @@ def check_benchmarks() -> None:
 
 
 def readable_config(benchmark: str) -> TrainConfig:
-    """Return the configuration of a benchmark, with schedules that Airflow accepts.
+    """Return a benchmark's configuration, with the schedule checked by Airflow.
 
     Raises:
-        ConfigError: naming the file and the key.
+        ConfigError: the message names the file and the key.
     """
     config = benchmark_config(benchmark)
     schedule = config.regate.schedule
@@ -74,7 +74,7 @@ def readable_config(benchmark: str) -> TrainConfig:
         CronTriggerTimetable(schedule, timezone="UTC").validate()
     except AirflowTimetableInvalid as error:
         where = place_of(benchmark, "regate.schedule")
-        raise ConfigError(f"{where}: regate.schedule = {schedule}: no cron expression or preset: {error}") from error
+        raise ConfigError(f"{where}: regate.schedule = {schedule}: not a cron expression or preset: {error}") from error
     return config
 
 
@@ -86,7 +86,7 @@ def _every_dag() -> list[DAG]:
 
 
 def _one_dag(dag_id: str) -> list[DAG]:
-    """Return the DAG of this id; none if it is another DAG file's."""
+    """Return the DAG with this id; empty if it belongs to another DAG file."""
     if dag_id == dag_ids.cleanup_dag_id():
         return [cleanup_dag(benchmarks.names(), _readable_configs())]
     found = [(name, factory) for name in benchmarks.names() for of, factory in FACTORIES.items() if of(name) == dag_id]

@@ -1,4 +1,4 @@
-"""`cleanup`: what the trainings and nights of all benchmarks stored, kept small."""
+"""`cleanup`: removes old data of all benchmarks' trainings and nights."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,38 +14,38 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.graph import TASK_DEFAULTS, engine_queue
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.tasks.dag_ids import cleanup_dag_id
-from skillopt_airflow.pipeline.tasks.task_errors import on_failure, wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input, failure_callback
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.connections import published_skills
 
 log = logging.getLogger(__name__)
 
 DOC = """
-For each benchmark, merges the small parts of its trajectories that are older than a day into few, drops what is older
-than its `retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever named.
-Images of items that no task has used for two weeks go, too, from the engine of the worker that looks.
-Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
+For each benchmark, merges small trajectory files that are older than a day. Removes data that is older than
+`retention.trajectory_days` (if set), and versions older than a week that no alias has ever named.
+Also removes images of items that no task has used for two weeks, from the worker's engine.
+Versions that an alias names or has named are kept. If one benchmark fails, the others are still cleaned up.
 """
 
 UNUSED_DAYS = 7
-"""A version without an alias may be on its way to one, and a run may take some days."""
+"""A version without an alias may still get one; its run may take days."""
 UNUSED_IMAGE_DAYS = 14
 UNTOUCHED = timedelta(days=1)
-"""Age of the parts that are merged: no task has them open any more."""
+"""Minimum age of merged parts; no task writes to them any more."""
 CLEANING = timedelta(hours=12)
-"""Time for all partitions of a benchmark, which no retry could go on with in the middle."""
+"""Time limit for all partitions of a benchmark; a retry starts again."""
 
 
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
-    """Build the DAG: a task a benchmark, and one a queue of workers with an engine; none waits for another.
+    """Build the DAG: one task per benchmark, and one per queue of workers with an engine.
 
-    Every run cleans up after all benchmarks, and each connection for alerts is told of a failure.
+    The tasks are independent, and a failure alerts each benchmark's connection.
 
     Args:
-        names: all benchmarks; the tasks of one that cannot be read fail.
-        configs: the configurations of the others.
+        names: all benchmarks; tasks of unreadable ones fail.
+        configs: configurations of the readable ones.
     """
-    tellers = {config.alerts.conn_id: on_failure(config) for config in configs.values()}
+    alerts = {config.alerts.conn_id: failure_callback(config) for config in configs.values()}
     with DAG(
         cleanup_dag_id(),
         catchup=False,
@@ -56,7 +56,7 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
         start_date=datetime(2020, 1, 1, tzinfo=UTC),
         max_active_runs=1,
         is_paused_upon_creation=True,
-        on_failure_callback=[teller for teller in tellers.values() if teller] or None,
+        on_failure_callback=[alert for alert in alerts.values() if alert] or None,
     ) as dag:
         with TaskGroup("benchmarks"):
             for name in names:
@@ -70,10 +70,10 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
 
 @task
 def clean_up(benchmark: str) -> JsonObject:
-    """Clean up after a benchmark in the object store; return the sums, and the names of the versions that were removed.
+    """Clean up a benchmark's objects; return the sums, and the removed versions.
 
     Raises:
-        SkillOptError: one of the parts failed; the other is done.
+        SkillOptError: a part failed; the others are done.
     """
     done: JsonObject = {}
     failures: list[SkillOptError] = []
@@ -86,10 +86,10 @@ def clean_up(benchmark: str) -> JsonObject:
 
 
 def compact_trajectories(benchmark: str) -> JsonObject:
-    """Merge the parts of each partition into few, without the rows that are too old; return the sums.
+    """Merge each partition's parts, without old rows; return the sums.
 
-    The grades that judges gave such rows, and what their searches found, go with them, and corpora that no run used for
-    as many days, or more if other benchmarks keep theirs for longer.
+    Old grades and search results are removed too, and corpora that no run has used within the longest retention of
+    their bucket's benchmarks.
     """
     from skillopt_airflow.store.keys import grades_of, searches_of
     from skillopt_airflow.store.tables.retention import CleanupCounts, compact, drop_corpora, drop_old, partitions
@@ -115,7 +115,7 @@ def compact_trajectories(benchmark: str) -> JsonObject:
 
 
 def drop_unused_versions(benchmark: str) -> JsonObject:
-    """Remove the versions, of every target, that no alias ever named; return their names."""
+    """Remove the versions of all targets that no alias has named; return their names."""
     from skillopt_airflow.store.keys import ArtifactKeys, target_of
 
     config = _config(benchmark)
@@ -130,12 +130,12 @@ def drop_unused_versions(benchmark: str) -> JsonObject:
 
 @task
 def drop_item_images(names: Sequence[str]) -> list[str]:
-    """Remove the images of the benchmarks' items that no task has used for two weeks; return their names.
+    """Remove images of items that no task has used for two weeks; return their names.
 
-    They are the images of one engine. A worker without an engine has none.
+    Covers one engine; a worker without an engine has none.
 
     Raises:
-        SkillOptError: an engine that a connection names does not answer; the other benchmarks are done.
+        SkillOptError: a connection's engine does not answer; the other benchmarks are done.
     """
     removed: list[str] = []
     failures: list[SkillOptError] = []
@@ -164,12 +164,12 @@ def _unused_images_dropped(benchmark: str) -> list[str]:
     except EngineUnavailable as error:
         if config.sandbox.conn_id is not None:
             raise
-        log.info("no images of items are removed here: %s", error)
+        log.info("no item images removed: %s", error)
         return []
 
 
 def _by_queue(configs: Mapping[str, TrainConfig]) -> list[list[str]]:
-    """Return the benchmarks whose containers run on a Docker engine, those of a queue together."""
+    """Group the benchmarks with a Docker engine by queue."""
     found: dict[str | None, list[str]] = {}
     for name, config in configs.items():
         if config.sandbox.engine == "docker":
@@ -178,9 +178,9 @@ def _by_queue(configs: Mapping[str, TrainConfig]) -> list[list[str]]:
 
 
 def _corpora_days(storage: StorageGroup) -> int | None:
-    """Return the days for which unused corpora are kept there: the most that a benchmark asks for; None is for ever.
+    """Return the retention of unused corpora in days: the maximum of all benchmarks; None means indefinitely.
 
-    A corpus is stored under its content, and does not tell whose it is.
+    Corpora are stored by content, without an owner.
     """
     from skillopt_airflow import benchmarks
 
@@ -189,18 +189,18 @@ def _corpora_days(storage: StorageGroup) -> int | None:
         try:
             config = benchmark_config(name)
         except ConfigError as error:
-            log.warning("no corpus is removed, since benchmark %s may need it: %s", name, error)
+            log.warning("no corpus removed, because benchmark %s may need it: %s", name, error)
             return None
         place = config.storage
         if config.data.corpus is None or (place.bucket, place.prefix) != (storage.bucket, storage.prefix):
             continue
         if config.retention.trajectory_days is None:
-            log.info("no corpus is removed, since benchmark %s keeps its own for ever", name)
+            log.info("no corpus removed, because benchmark %s keeps corpora indefinitely", name)
             return None
         most = max(most, config.retention.trajectory_days)
     return most
 
 
 def _config(benchmark: str) -> TrainConfig:
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         return benchmark_config(benchmark)

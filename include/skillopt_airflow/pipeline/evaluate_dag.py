@@ -16,7 +16,7 @@ from skillopt_airflow.pipeline.graph import cell_rollouts, dag_of, engine_queue
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import evaluate_dag_id
 from skillopt_airflow.pipeline.tasks.stages import PREPARING
-from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 
 if TYPE_CHECKING:
     from skillopt_airflow.core.run.skill_matrix import MatrixRequest
@@ -98,13 +98,13 @@ def form(config: TrainConfig) -> dict[str, Param]:
 
 @task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[Any]:
-    """Store a run per cell; push XComs `runs` and `skills`, and return what the mapped tasks take."""
+    """Store a run per cell; push XComs `runs` and `skills`, and return the input of the mapped tasks."""
     from skillopt_airflow.pipeline.tasks.triggered import cell_config, checked_form, new_run
     from skillopt_airflow.store.keys import scoring_name
     from skillopt_airflow.training.report.matrix import prepare_matrix
 
     context = get_current_context()
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         asked = checked_form(context)
         name, overrides = scoring_name(context["dag_run"].run_id), {"overrides": asked["overrides"]}
         run, config = new_run(benchmark, name, overrides)
@@ -117,7 +117,7 @@ def prepare(benchmark: str) -> list[Any]:
 
 @task(trigger_rule="all_done_min_one_success")
 def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonObject:
-    """Store the matrix, even if rollouts failed; return its run, its number of scores, and what isn't better.
+    """Store the matrix, even if rollouts failed; return its run, its number of scores, and skills that aren't better.
 
     Raises:
         AirflowFailException: a skill isn't better than the first one, and the form asks to fail then.
@@ -126,7 +126,7 @@ def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonOb
     from skillopt_airflow.training.report.matrix import conclude_matrix
 
     asked = get_current_context()["params"]
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         splits = tuple(dict.fromkeys(map(Split, asked["splits"])))
         compared = [ComparedSkill.model_validate(skill) for skill in skills]
         matrix = conclude_matrix([open_run(run) for run in runs], compared, splits, asked["policy"])
@@ -144,7 +144,7 @@ def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonOb
 
 
 def request_of(form: Mapping[str, Any], target: str) -> "MatrixRequest":
-    """Return what the form asks for; `target` is the benchmark's own. A value that occurs twice counts once.
+    """Return the form's request; `target` is the benchmark's own. A value that occurs twice counts once.
 
     Raises:
         ConfigError: a verdict is asked for without a policy or without a second skill.

@@ -1,4 +1,4 @@
-"""Parts that all DAGs of this project share: their defaults, and a mapped task that runs sandboxes."""
+"""Parts that all DAGs share: defaults, and mapped tasks that run sandboxes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.run.timeline import MomentKind
 from skillopt_airflow.pipeline.tasks.dag_ids import prefixed
 from skillopt_airflow.pipeline.tasks.rollout_chunk import Preflight, RolloutChunk, Speculation
-from skillopt_airflow.pipeline.tasks.task_errors import keep_error, on_failure
+from skillopt_airflow.pipeline.tasks.task_errors import failure_callback, store_error
 from skillopt_airflow.sandbox.docker.limits import repository_seconds, task_seconds
 from skillopt_airflow.sandbox.kubernetes.pod import START_SECONDS
 
@@ -23,22 +23,22 @@ TASK_DEFAULTS: Mapping[str, Any] = {
     "retry_exponential_backoff": True,
     "max_retry_delay": timedelta(minutes=5),
     "execution_timeout": timedelta(minutes=30),
-    "on_failure_callback": keep_error,
+    "on_failure_callback": store_error,
 }
 
 BATCH_LIMIT = timedelta(days=1, hours=1)
-"""A provider's batch job takes a day at most."""
+"""A provider's batch job takes up to a day."""
 MAX_SECONDS = 1e9
-"""Three decades: a time limit of many items has an end, and those of one item have none."""
+"""About 30 years; caps task timeouts, which would overflow for very large chunks."""
 
 
 @contextmanager
 def dag_of(
     dag_id: str, doc: str, benchmark: str, config: TrainConfig, form: Mapping[str, Param] | None = None, **kwargs: Any
 ) -> Iterator[DAG]:
-    """Open a DAG that runs when it is triggered, unless it has a schedule, and reports failures where asked to.
+    """Open a DAG without a schedule by default, with alerts on failure if configured.
 
-    It is not paused at first, whatever Airflow's default is: a run of another DAG may be waiting for its run.
+    It starts unpaused in any case, because another DAG's run may be waiting for it.
     """
     with DAG(
         dag_id,
@@ -47,30 +47,33 @@ def dag_of(
         tags=["skillopt", dag_id.removeprefix(prefixed("")).partition("_")[0], benchmark],
         default_args=dict(TASK_DEFAULTS),
         render_template_as_native_obj=True,
-        **({"schedule": None, "is_paused_upon_creation": False, "on_failure_callback": on_failure(config)} | kwargs),
+        **(
+            {"schedule": None, "is_paused_upon_creation": False, "on_failure_callback": failure_callback(config)}
+            | kwargs
+        ),
     ) as dag:
         yield dag
     if form is not None:
-        # Airflow gives each task a copy of the params that its DAG has by then, and checks and stores every copy; a
-        # task's context has those of the DAG anyway.
+        # Set last: Airflow copies the DAG's params into each task, and checks and stores each copy. A task's
+        # context has the DAG's params anyway.
         dag.params = ParamsDict(dict(form))
 
 
 def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     """Return a task mapped over chunks of items.
 
-    A run may choose a harness whose items have a sandbox each, and its engine may have room for one at a time. The task
-    outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
-    and their items get typed rows. Whether items bring repositories is not looked up while a DAG is parsed.
+    Items may run one after the other in separate sandboxes. So the task's timeout covers all items of the largest
+    chunk; timeouts per item end those that hang. It always includes the time for repositories, because parsing a DAG
+    doesn't load the benchmark.
     """
     return _chunk_task(config, task_id, run).expand(chunk=chunks)
 
 
 def cell_rollouts(config: TrainConfig, task_id: str, work: Any) -> Any:
-    """Return a task mapped over the chunks of several runs, or over lists of them that are a batch job each."""
+    """Return a task mapped over chunks of several runs, or over lists of chunks that are one batch job each."""
     if config.model.batch:
         return _batch_operator().partial(task_id=task_id, run=None, execution_timeout=BATCH_LIMIT).expand(chunks=work)
-    # Not by `expand_kwargs`: Airflow renders the strings of what that maps over as templates.
+    # Not `expand_kwargs`: Airflow would render its strings as templates.
     return _chunk_task(config, task_id, None).expand(chunk=work)
 
 
@@ -88,7 +91,7 @@ def preflight(config: TrainConfig, run: Any) -> Any:
 
 
 def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
-    """Return the task that rolls out the batch behind a moment before the moment's candidate is judged."""
+    """Return the task that rolls out the next step's batch before a moment's gate."""
     train = config.train
     batch = train.batch_size * train.accumulation * train.rollouts_per_item
     return Speculation(
@@ -101,7 +104,7 @@ def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
 
 
 def _in_sandboxes(config: TrainConfig, items: int) -> dict[str, Any]:
-    """Return the arguments of a task that runs so many items in sandboxes."""
+    """Return the arguments of a task that runs this number of items in sandboxes."""
     limits = config.sandbox
     if limits.engine == "kubernetes":
         seconds = task_seconds(limits, items, START_SECONDS)
@@ -115,19 +118,19 @@ def _in_sandboxes(config: TrainConfig, items: int) -> dict[str, Any]:
 
 
 def engine_queue(config: TrainConfig) -> dict[str, str]:
-    """Return the argument of a task that needs an engine; without one, Airflow takes the executor's default queue."""
+    """Return the queue argument of a task that needs an engine; empty for the executor's default queue."""
     return {} if config.sandbox.queue is None else {"queue": config.sandbox.queue}
 
 
 def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
-    """Return the tasks of an evaluation: one batch job for all chunks where the configuration says so."""
+    """Return an evaluation's tasks; with model.batch, one batch job for all chunks."""
     if not config.model.batch:
         return rollouts(config, task_id, run, chunks)
     return _batch_operator()(task_id=task_id, run=run, chunks=chunks, execution_timeout=BATCH_LIMIT)
 
 
 def _batch_operator() -> Any:
-    # It imports Airflow's provider of models, which takes long; only those who use it should wait.
+    # Imported here because it loads the slow common-ai provider.
     from skillopt_airflow.pipeline.tasks.batch_rollouts import BatchRollouts
 
     return BatchRollouts

@@ -1,4 +1,4 @@
-"""`regate_<benchmark>`: every night the champion on fresh items, against the one before it and the seed skill."""
+"""`regate_<benchmark>`: nightly check of the champion on fresh items."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
-from skillopt_airflow.pipeline.publishing import announce, champion_asset
+from skillopt_airflow.pipeline.publishing import champion_asset, emit_champion_event
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import (
     prefixed,
@@ -21,41 +21,43 @@ from skillopt_airflow.pipeline.tasks.dag_ids import (
     train_dag_id,
 )
 from skillopt_airflow.pipeline.tasks.stages import PREPARING
-from skillopt_airflow.pipeline.tasks.task_errors import when_late, wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input, late_alert
 from skillopt_airflow.training.run.run_record import RunRef
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 DOC = """
-Checks the champion of **{benchmark}** on the items of one night, `date=YYYY-MM-DD` below its fresh data: it, the
-champion before it and the seed skill run on the same items; the evidence of all nights decides on keep, watch, demote,
+Checks the champion of **{benchmark}** on the items of one night, `date=YYYY-MM-DD` in its fresh data. The champion, the
+previous champion and the seed skill run on the same items. The evidence of all nights decides: keep, watch, demote,
 stale or drift.
-A night is settled once, however often its run is cleared. Past nights, also for another target model:
+A night is concluded once, even if its run is cleared. To run past nights, also for another target model:
 
     airflow backfill create --dag-id {dag_id} --from-date 2026-11-01 --to-date 2026-11-30T23:59:59 \\
       --max-active-runs 1 --reprocess-behavior completed --dag-run-conf '{{}}'
     airflow backfill create ... --dag-run-conf '{{"target": "openai-chat:new-model"}}'
 
-Its dates are moments, in Airflow's default time zone where they name no other; those of the nights are {timezone}.
-Without a configuration a night's run keeps its last one, another target included.
+The command's dates are timestamps in Airflow's default time zone, unless they name another one. The nights' time zone
+is {timezone}. Without `--dag-run-conf`, a night's run keeps its last one, including another target.
 """
 
 FIRST_NIGHT = datetime(2020, 1, 1)
 RETRIES = 6
-"""Of the first task; with the delays that all tasks have they last ten minutes, in which a model server starts."""
+"""Retries of the first task; with the default delays they last ten minutes, enough for a model server to start."""
 
 
 def decline_asset(benchmark: str) -> Asset:
-    """Return the asset of champions that declined; its events carry date, verdict and evidence."""
+    """Return the asset of declined champions; its events have date, verdict and evidence."""
     return Asset(name=prefixed(f"skillopt_{benchmark}_decline"))
 
 
 def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Build the DAG: prepare the night, roll out, settle, and act on the verdict."""
+    """Build the DAG: prepare the night, roll out, conclude, and act on the verdict."""
     form = {
         "target": Param(
-            None, type=["string", "null"], description="Another target model, such as after an upgrade; see the docs."
+            None,
+            type=["string", "null"],
+            description="Another target model, for example after an upgrade; see the docs.",
         ),
         "overrides": Param({}, type=["object", "null"], description='Any knob, such as {"regate.on_demote": "ask"}.'),
     }
@@ -70,17 +72,17 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         max_active_runs=1,
         is_paused_upon_creation=True,
         form=form,
-        deadline=when_late(config),
+        deadline=late_alert(config),
     ) as dag:
         prepared: Any = prepare_night.override(**engine_queue(config))(benchmark)
         run = prepared["run"]
         measure = rollouts(config, "measure", run, prepared)
         settled: Any = settle_night(run)
-        # Inlets, too, where a task looks for what Airflow has heard of the asset.
+        # Inlets, because the tasks look up the asset's events.
         champion, decline = [champion_asset(benchmark)], [decline_asset(benchmark)]
         demoted = demote.override(inlets=champion, outlets=champion)(benchmark, run)
         question: Any = question_of(run)
-        # A DAG run of its own: the night is over, whenever somebody answers.
+        # A separate DAG run, so that the night doesn't wait for the answer.
         TriggerDagRunOperator(
             task_id="ask",
             trigger_dag_id=rollback_dag_id(benchmark),
@@ -88,11 +90,11 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
             conf=question["conf"],
             skip_when_already_exists=True,
             openlineage_inject_parent_info=False,
-            # Nobody would be asked, and nobody know.
+            # Otherwise the question would be lost without notice.
             fail_when_dag_is_paused=True,
         )
         told = tell.override(inlets=decline, outlets=decline)(benchmark, run)
-        # A training that the news start begins with the champion, so that is moved back before.
+        # Roll back first: a training that this event starts begins with the champion.
         chain(measure, settled, [demoted, question])
         chain([settled, demoted], told)
     return dag
@@ -100,23 +102,23 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 @task(execution_timeout=PREPARING, retries=RETRIES)
 def prepare_night(benchmark: str) -> list[JsonObject]:
-    """Return the chunks of all contenders on the night's items; push the run's reference as XCom `run`.
+    """Return the chunks of all contenders; push the run's reference as XCom `run`.
 
-    Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
+    Skips a night without items or without a champion; returns empty chunks for a concluded night.
     """
     from skillopt_airflow.pipeline.tasks.triggered import base_target, checked_form, night_config, night_date
     from skillopt_airflow.store.keys import night_name
     from skillopt_airflow.training.champion.night_plan import Commands, prepare_night
 
     context = get_current_context()
-    # By the interval, since the logical date of a run by hand is the moment of the click.
+    # Use the interval: a manual run's logical date is the time of the click.
     begin = context.get("data_interval_start")
     if begin is None:
         raise AirflowFailException(
             "a night needs a date: backfill it, or trigger it with a logical date shortly after its end, such as 00:01 "
-            "of the next day; midnight itself belongs to the run that the schedule makes for another night"
+            "of the next day; midnight itself belongs to a scheduled run of another night"
         )
-    with wrong_input_fails(awaits_models=True):
+    with fail_on_wrong_input(awaits_models=True):
         form = checked_form(context)
         config = night_config(benchmark, form)
         date = night_date(begin, config)
@@ -134,15 +136,15 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed_min_one_success")
 def settle_night(run: JsonObject) -> JsonObject:
-    """Store what the night found, once; return the verdict."""
+    """Store the night's result once; return the verdict."""
     from skillopt_airflow.pipeline.tasks.triggered import base_target
     from skillopt_airflow.store.keys import RegateKeys
-    from skillopt_airflow.training.champion.night import settle_night, write_series
+    from skillopt_airflow.training.champion.night import conclude_night, write_series
     from skillopt_airflow.training.champion.target_change import write_target_changes
 
     opened = open_run(run)
-    with wrong_input_fails():
-        row = settle_night(opened)
+    with fail_on_wrong_input():
+        row = conclude_night(opened)
     keys = RegateKeys(opened.ref.storage.prefix, opened.ref.benchmark, row.night.target)
     write_series(opened.store, keys, opened.config.regate.alpha, row)
     write_target_changes(opened, base_target(opened.ref.benchmark))
@@ -151,26 +153,26 @@ def settle_night(run: JsonObject) -> JsonObject:
 
 @task
 def demote(benchmark: str, run: JsonObject) -> JsonObject:
-    """Move the champion back to the one before it, where `regate.on_demote` says so; emit its event once."""
+    """Roll back the champion if `regate.on_demote` is rollback; emit the event once."""
     from skillopt_airflow.training.champion.night import demote
 
     opened, context = open_run(run), get_current_context()
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         alias = demote(opened)
     if isinstance(alias, str):
         raise AirflowSkipException(alias)
-    if _heard(context, champion_asset(benchmark), {"version": alias.version, "run": alias.run}):
-        raise AirflowSkipException(f"{alias.version} is the champion, and Airflow has the event")
-    announce(context, benchmark, opened.published, alias)
+    if _was_emitted(context, champion_asset(benchmark), {"version": alias.version, "run": alias.run}):
+        raise AirflowSkipException(f"{alias.version} is the champion; its event was emitted before")
+    emit_champion_event(context, benchmark, opened.published, alias)
     return alias.model_dump(mode="json")
 
 
 @task(multiple_outputs=True)
 def question_of(run: JsonObject) -> JsonObject:
-    """Return the rollback that somebody has to approve, where `regate.on_demote` says ask."""
-    from skillopt_airflow.training.champion.night import question_of
+    """Return the rollback to approve if `regate.on_demote` is ask."""
+    from skillopt_airflow.training.champion.night import rollback_question
 
-    asked = question_of(open_run(run))
+    asked = rollback_question(open_run(run))
     if isinstance(asked, str):
         raise AirflowSkipException(asked)
     return asked
@@ -178,47 +180,47 @@ def question_of(run: JsonObject) -> JsonObject:
 
 @task(trigger_rule="none_failed_min_one_success")
 def tell(benchmark: str, run: JsonObject) -> JsonObject:
-    """Emit the event of a decline, once for a champion and for the benchmark's own target; else skipped.
+    """Emit a decline event once per champion, for the benchmark's own target only; otherwise skip.
 
-    Done again, the task that told it tells it again if it was killed before Airflow heard of it.
+    A cleared task emits it again only if it was killed before Airflow stored the event.
     """
     from skillopt_airflow.pipeline.tasks.triggered import base_target
-    from skillopt_airflow.training.champion.night import first_to_tell, news_of
+    from skillopt_airflow.training.champion.night import claim_report, decline_event
 
     opened = open_run(run)
     starts = train_dag_id(benchmark) if opened.config.regate.train_on_decline else ""
-    news = news_of(opened, base_target(benchmark))
-    return _emit(decline_asset(benchmark), news, starts, lambda news: first_to_tell(opened, news))
+    news = decline_event(opened, base_target(benchmark))
+    return _emit(decline_asset(benchmark), news, starts, lambda news: claim_report(opened, news))
 
 
 def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[[JsonObject], bool]) -> JsonObject:
     """Emit an event.
 
     Args:
-        news: what it says, or why there is nothing to say.
-        starts: the DAG that it is to start; empty if there is none.
-        is_first: keeps that the news are told, and returns whether no other night told them.
+        news: the event, or why there is none.
+        starts: the DAG that the event starts; empty if none.
+        is_first: claims the event; returns False if another night has it.
     """
     if isinstance(news, str):
         raise AirflowSkipException(news)
     context = get_current_context()
-    # A night's DAG run may have been gone through for another target since.
-    if _heard(context, asset, {key: news[key] for key in ("target", "date", "sha256")}):
-        raise AirflowSkipException(f"{news['date']}: Airflow has the event")
+    # The same DAG run may have run for another target since.
+    if _was_emitted(context, asset, {key: news[key] for key in ("target", "date", "sha256")}):
+        raise AirflowSkipException(f"{news['date']}: the event was emitted before")
     if starts and context["ti"].get_dag(starts).is_paused:
         raise AirflowFailException(
-            f"{starts} is paused, and Airflow would forget that this event was to start it: unpause it, then clear "
+            f"{starts} is paused, and Airflow would drop this event instead of starting it. Unpause it, then clear "
             "this task"
         )
-    # Not before: an event that was held back is news of the nights that follow.
+    # Claim last: later nights may emit an event that failed above.
     if not is_first(news):
-        raise AirflowSkipException(f"{news['date']}: another night tells it")
+        raise AirflowSkipException(f"{news['date']}: another night emits it")
     context["outlet_events"][asset].extra = news
     return news
 
 
-def _heard(context: "Context", asset: Asset, same: JsonObject) -> bool:
-    """Return whether Airflow has an event of the asset that the DAG run emitted, and that says the same."""
+def _was_emitted(context: "Context", asset: Asset, same: JsonObject) -> bool:
+    """Return whether this DAG run has already emitted an event of the asset with these values."""
     run = context["dag_run"]
     return any(
         (event.source_dag_id, event.source_run_id) == (run.dag_id, run.run_id)

@@ -1,4 +1,4 @@
-"""Publishing and rolling back: a gate, a person where one is wanted, and the alias that moves."""
+"""`publish_<benchmark>` and `rollback_<benchmark>`: gate, approval, and the alias."""
 
 import logging
 from datetime import timedelta
@@ -17,7 +17,7 @@ from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.tasks import params
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
-from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.connections import published_skills
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PUBLISH_DOC = """
-Publishes the best skill of a finished run of `{trained}`: it and the present champion are rolled out on the
-split publish, or else test; the publish gate compares them, a person approves if `publishing.approval` says so,
-and the alias `champion` moves. A training ends with the same tasks; this DAG is for later, under other rules, or for
-another model: with `target`, everything is measured on that model, and the champion is that model's.
+Publishes the best skill of a finished run of `{trained}`. It and the current champion run on the split publish,
+else test. The publish gate compares them, a person approves if `publishing.approval` is set, and the alias `champion`
+moves. A training ends with the same tasks. Use this DAG to publish later, under other rules, or for another model:
+with `target`, everything is measured on that model and the champion is that model's.
 """
 
 ROLLBACK_DOC = """
-Moves the alias `champion` of **{benchmark}** to an earlier version, with a reason that its history keeps.
+Moves the alias `champion` of **{benchmark}** to an earlier version and records the reason in its history.
 """
 
 
 def champion_asset(benchmark: str) -> Asset:
-    """Return the asset of the champion's moves; events carry version, sha256, previous, reason and scores."""
-    # By its name alone: an address would load the providers of all schemes whenever a DAG file is parsed.
+    """Return the asset of the champion's moves; events have version, sha256, previous, reason and scores."""
+    # By name only: a URI would load all schemes' providers whenever a DAG file is parsed.
     return Asset(name=prefixed(f"skillopt_{benchmark}_champion"))
 
 
@@ -58,15 +58,19 @@ def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Build the DAG: check the request, have it approved, move the alias."""
+    """Build the DAG: check the request, get approval, move the alias."""
     knobs = params.form(config, paths=("model.target",))
     asked = {
-        "version": Param(type="string", minLength=1, description="Such as `v0003-0123456789ab`."),
-        "reason": Param(type="string", minLength=1, format="multiline", description="Kept in the alias's history."),
-        "leaving": Param(
-            None, type=["string", "null"], description="Fails if the champion is another one by now; for automation."
+        "version": Param(
+            type="string", minLength=1, description="Version to roll back to, such as `v0003-0123456789ab`."
         ),
-        "approval": Param(True, type="boolean", description="Whether a person has to approve."),
+        "reason": Param(type="string", minLength=1, format="multiline", description="Reason for the alias's history."),
+        "leaving": Param(
+            None,
+            type=["string", "null"],
+            description="Expected current champion; the run fails if it is another one. For automation.",
+        ),
+        "approval": Param(True, type="boolean", description="Require approval by a person."),
         "model.target": knobs["model.target"],
         "overrides": knobs["overrides"],
     }
@@ -104,19 +108,19 @@ def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
 def publish_form(config: TrainConfig) -> dict[str, Param]:
     """Return the fields for the run, the model, the rules of publishing, and an unusual storage."""
     asked = {
-        "run": Param(type="string", minLength=1, description="Folder of the training's run, as its report names it."),
+        "run": Param(type="string", minLength=1, description="Run of the training, as named in its report."),
         "target": Param(
-            None, type=["string", "null"], description="Another target model than the run's; the gate is on that model."
+            None, type=["string", "null"], description="Another target model than the run's; the gate measures on it."
         ),
     }
     return asked | params.form(config, paths=("publishing.gate_policy", "publishing.draws", "publishing.approval"))
 
 
 class Approval(ApprovalOperator):
-    """Asks a person in Airflow's UI, if the request wants one; what nobody approves in time is rejected.
+    """Asks a person in Airflow's UI if required; rejects without an answer in time.
 
-    :param rules: how long to wait for an answer, and of whom.
-    :param reference: small reference of what is to be approved. (templated)
+    :param rules: approvers, and the time limit.
+    :param reference: small reference to the request. (templated)
     """
 
     template_fields = (*ApprovalOperator.template_fields, "reference")
@@ -133,16 +137,16 @@ class Approval(ApprovalOperator):
         self.reference = reference
 
     def wanted(self, context: "Context") -> str:
-        """Return what the person is to see; empty if nobody has to approve."""
+        """Return the page for the person; empty if no approval is required."""
         raise NotImplementedError
 
     def rejected(self, context: "Context", why: str) -> None:
-        """Act on a rejection, by a person or by the time limit."""
+        """Act on a rejection by a person or by the time limit."""
 
     def execute(self, context: "Context") -> Any:
         body = self.wanted(context)
         if not body:
-            self.log.info("Nobody has to approve")
+            self.log.info("No approval required")
             return None
         self.body = body
         return super().execute(context)
@@ -151,34 +155,32 @@ class Approval(ApprovalOperator):
         try:
             return super().execute_complete(context, event)
         except DownstreamTasksSkipped:
-            why = f"nobody approved it within {self.hours:g} hours" if event.get("timedout") else "it was not approved"
+            why = f"it was not approved within {self.hours:g} hours" if event.get("timedout") else "it was not approved"
             self.log.info("Rejected: %s", why)
             self.rejected(context, why)
             raise
 
 
 class PublicationApproval(Approval):
-    """For a publication; `reference` is that of the run."""
+    """Approval of a publication; `reference` is the run's."""
 
     def wanted(self, context: "Context") -> str:
-        """Return the skill's difference, scores and provenance."""
         from skillopt_airflow.training.champion.approval import publication_body
-        from skillopt_airflow.training.champion.publication import PublishContest
+        from skillopt_airflow.training.champion.publication import PublicationPlan
 
         run = open_run(self.reference)
         name = _publication(context, run)
-        contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
+        contest = run.store.get_model(run.keys.publication(name).contest, PublicationPlan)
         return publication_body(run, name) if contest.rules.approval else ""
 
     def rejected(self, context: "Context", why: str) -> None:
-        _tell(open_run(self.reference), why)
+        _report_withheld(open_run(self.reference), why)
 
 
 class RollbackApproval(Approval):
-    """For a rollback; `reference` is that of the request."""
+    """Approval of a rollback; `reference` is the request's."""
 
     def wanted(self, context: "Context") -> str:
-        """Return both versions, and the alias's history."""
         from skillopt_airflow.training.champion.approval import describe
 
         artifacts, request = _rollback(self.reference)
@@ -187,11 +189,11 @@ class RollbackApproval(Approval):
 
 @task
 def open_finished(benchmark: str) -> JsonObject:
-    """Return the reference of the run that the form names, with the target and rules that the form gives it."""
-    from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_rules, reopened
+    """Return the reference of the form's run, with the form's target and rules."""
+    from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_ref, publishing_rules
     from skillopt_airflow.training.run.run_record import RunRef
 
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         asked = checked_form(get_current_context())
         storage = params.run_config(benchmark_config(benchmark), asked).storage
         ref = RunRef(benchmark=benchmark, run=asked["run"], storage=storage)
@@ -199,20 +201,20 @@ def open_finished(benchmark: str) -> JsonObject:
         try:
             run.state(run.timeline[-1])
         except ObjectMissing as error:
-            raise DataError(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
-        ref = reopened(run, asked["target"], asked["overrides"])
+            raise DataError(f"run = {asked['run']}: not a finished training of {benchmark}: {error}") from None
+        ref = publishing_ref(run, asked["target"], asked["overrides"])
         ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
     return ref.model_dump(mode="json")
 
 
 @task(trigger_rule="none_failed")
 def plan_publication(run: JsonObject) -> list[JsonObject]:
-    """Settle who competes; return the chunks of candidate and champion."""
+    """Plan the comparison; return the chunks of candidate and champion."""
     from skillopt_airflow.training.champion.publication import plan_publication
 
     opened = open_run(run)
     name = _publication(get_current_context(), opened)
-    # A run's own rules: its training settled them, or `open_finished` did, whatever benchmark.yaml says by now.
+    # The run's rules, from its training or `open_finished`, not from today's benchmark.yaml.
     return plan_publication(opened, opened.published, name, opened.config.publishing)
 
 
@@ -222,16 +224,16 @@ def gate_publication(run: JsonObject) -> None:
     from skillopt_airflow.training.champion.publication import gate_publication
 
     opened = open_run(run)
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         withheld = gate_publication(opened, _publication(get_current_context(), opened))
     if withheld:
-        _tell(opened, withheld)
+        _report_withheld(opened, withheld)
         raise AirflowSkipException(f"nothing is published: {withheld}")
 
 
 @task
 def publish(benchmark: str, run: JsonObject) -> JsonObject:
-    """Store the best skill as an immutable version and move the champion alias to it."""
+    """Store the best skill as an immutable version, and move the alias to it."""
     from skillopt_airflow.training.champion.publication import publish_best
     from skillopt_airflow.training.report.reporting import write_report
 
@@ -242,29 +244,29 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
     except DataError as error:
         raise AirflowFailException(str(error)) from None
     except Conflict as error:
-        # Trying again would meet the same champion, with which nothing was compared.
+        # A retry would meet the same champion, without a comparison.
         target = f" and target = {opened.config.model.target}" if opened.for_another_model else ""
         beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}{target}"
-        _tell(opened, beaten)
+        _report_withheld(opened, beaten)
         raise AirflowFailException(beaten) from None
     if not opened.for_another_model:
         write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
-        announce(context, benchmark, artifacts, champion)
+        emit_champion_event(context, benchmark, artifacts, champion)
     return published.model_dump()
 
 
 @task
 def request_rollback(benchmark: str) -> JsonObject:
-    """Check what is asked for; return the request, which names the champion that is left."""
+    """Check the request; return it with the current champion."""
     from skillopt_airflow.models import connection
     from skillopt_airflow.pipeline.tasks.triggered import checked_form
     from skillopt_airflow.training.champion.approval import rollback_request
     from skillopt_airflow.training.prepare.benchmark_settings import check_allowed
 
     context = get_current_context()
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         asked = checked_form(context)
         own = benchmark_config(benchmark)
         config = params.run_config(own, asked)
@@ -286,13 +288,12 @@ def request_rollback(benchmark: str) -> JsonObject:
 
 @task
 def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
-    """Move the alias."""
     from skillopt_airflow.training.champion.approval import roll_back
 
     artifacts, request = _rollback(reference)
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         alias = roll_back(artifacts, request)
-    announce(get_current_context(), benchmark, artifacts, alias)
+    emit_champion_event(get_current_context(), benchmark, artifacts, alias)
     return alias.model_dump(mode="json")
 
 
@@ -304,8 +305,8 @@ def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
     return artifacts, RollbackRequest.model_validate(reference["request"])
 
 
-def announce(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
-    """Emit the event of the champion's asset."""
+def emit_champion_event(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
+    """Emit the champion asset's event."""
     manifest = artifacts.read(champion.version).manifest
     context["outlet_events"][champion_asset(benchmark)].extra = {
         "benchmark": benchmark,
@@ -323,7 +324,7 @@ def _name(context: "Context") -> str:
 
 
 def _publication(context: "Context", run: "TrainingRun") -> str:
-    """Return the name of the DAG run's attempt to publish a run."""
+    """Return the name of the DAG run's publication of a run."""
     from skillopt_airflow.store.keys import publication_name
 
     if context["dag"].dag_id == publish_dag_id(run.ref.benchmark):
@@ -331,8 +332,8 @@ def _publication(context: "Context", run: "TrainingRun") -> str:
     return _name(context)
 
 
-def _tell(run: "TrainingRun", withheld: str) -> None:
-    """Write it into the run's report, which is about the model that the run was trained for."""
+def _report_withheld(run: "TrainingRun", withheld: str) -> None:
+    """Write the reason into the run's report, if it's for the run's own model."""
     from skillopt_airflow.training.report.reporting import write_report
 
     if not run.for_another_model:

@@ -1,6 +1,6 @@
-"""The training as Airflow runs it: SkillOpt's loop (arXiv 2605.23904, section 3), one task a stage.
+"""The training as DAGs: SkillOpt's loop (arXiv 2605.23904, section 3), one task per stage.
 
-`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it.
+`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch.
 """
 
 from functools import partial
@@ -28,23 +28,23 @@ from skillopt_airflow.pipeline.tasks.epochs import epoch_runs, run_of_part, step
 from skillopt_airflow.training.prepare.benchmark_settings import preset_names
 
 THIS_RUN: Any = "{{ this_run(run_id, dag_run.conf) }}"
-"""Inside an epoch's DAG, what it was triggered with last is the reference of the run."""
+"""The run's reference in an epoch's DAG: its last conf."""
 
 TRAIN_DOC = """
 Trains a skill for **{benchmark}**: rollout, reflect, update, evaluate and gate, step by step.
 
 Trigger it with the form, or with `conf={{"overrides": {{"optimizer.learning_rate": 2}}}}` for any key. The run's
 documents are in `s3://{bucket}/{prefix}runs/{benchmark}/`, the published skill in `s3://{artifacts}/{prefix}skills/`.
-A failed or cleared task re-does only what was not stored.
+A failed or cleared task repeats only work that was not stored.
 
-To stop it, mark its run failed. Pausing this DAG does not halt the part of an epoch that is under way: pause
-`{epochs}`, too. Trainings that come to an epoch meanwhile fail, and go on when their task `epoch_NN` is cleared.
-So does one that waits for a part which was deleted.
+To stop a training, mark its run failed. Pausing this DAG doesn't stop the current part of an epoch; also pause
+`{epochs}`. Trainings that reach an epoch meanwhile fail; clear their task `epoch_NN` to resume. Do the same if a
+training waits for a deleted part.
 """
 
 EPOCH_DOC = """
-An epoch of a run of `{trained}`; the run triggers it, it is not meant to be triggered by hand.
-Once the training has failed, such as by being marked so, it begins no further step.
+An epoch of a run of `{trained}`. The run triggers it; don't trigger it yourself.
+It starts no further step after the training failed or was marked failed.
 """
 
 
@@ -82,9 +82,9 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Build an epoch, or a part of a long one; steps that have no batch are skipped, and so is an end that is later.
+    """Build an epoch, or a part of a long one; missing steps and a later epoch's end are skipped.
 
-    The training waits for it; it retries it if it fails, and reports if that is in vain.
+    The training waits for it, retries it, and reports a final failure.
     """
     doc = EPOCH_DOC.format(trained=train_dag_id(benchmark))
     macros = {"this_run": partial(run_of_part, benchmark)}
@@ -102,21 +102,21 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
-    """Build step t: forward, backward, update, and the gate that decides what stays; return the next step's batch."""
+    """Build step t: forward, backward, update and gate; return the next step's batch."""
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
         update = tasks.update.override(pool=config.sandbox.pool)(THIS_RUN, position)
         gate = evaluate_and_gate(update, position, config)
         chain(rollout, update)
-        # While the optimizer thinks, the target would have nothing to do.
+        # Uses the target while the optimizer works.
         chain(rollout, speculation(config, THIS_RUN, position), gate)
         return gate
 
 
 def epoch_end(steps: list[Any], config: TrainConfig) -> None:
-    """Build an epoch's end: guidance from comparing two epochs, then edits from the epoch as a whole.
+    """Build an epoch's end: guidance from comparing two epochs, then edits from the whole epoch.
 
-    It is behind all steps, since those that a part has not are skipped before the others begin.
+    It follows all steps, because missing ones are skipped before the others begin.
     """
     with TaskGroup("slow_update"):
         longitudinal: Any = tasks.longitudinal(THIS_RUN)
@@ -135,7 +135,7 @@ def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig)
     """Measure a candidate on the selection split and let the gate decide."""
     evaluate = evaluations(config, "evaluate", THIS_RUN, candidate)
     gate = tasks.gate(THIS_RUN, at)
-    # Equal to the present skill, a candidate is not evaluated; the gate still has to say so.
+    # A candidate that equals the current skill isn't evaluated, but still needs a verdict.
     chain(evaluate, gate)
     chain(candidate, gate)
     return gate

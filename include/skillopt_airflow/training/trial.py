@@ -1,4 +1,4 @@
-"""Trying a benchmark without a run: a few items under a skill, scored as a run scores them; nothing is stored."""
+"""Try a benchmark without a run: run and score a few items as a run does, and store nothing."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ from skillopt_airflow.tasks.record_fields import UnreadableRecord
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.prepare.data_items import read_splits
-from skillopt_airflow.training.rollouts.judging import Case, engine_test_runner, judge, judged_repository
-from skillopt_airflow.training.run.answer_cache import in_doubt
+from skillopt_airflow.training.rollouts.judging import Case, engine_test_runner, score_files, score_repository
+from skillopt_airflow.training.run.answer_cache import grading_request
 from skillopt_airflow.training.run.run import for_container, needs_container_each, rollout_settings
 
 if TYPE_CHECKING:
@@ -43,28 +43,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TargetModel:
-    """The model that works on the items."""
+    """The target model."""
 
     upstream: "Upstream"
     name: str
-    """As the output names it."""
+    """Its name in the output."""
     price: ModelPrice | None
     is_stand_in: bool = False
 
 
 @dataclass(frozen=True)
-class Tried:
-    """One item's rollout and its score, or why the benchmark's scorer has none."""
+class TriedItem:
+    """An item's rollout with its score, or the reason why there is none."""
 
     item: Item
     trajectory: Trajectory
     score: Score | None
     unjudged: str = ""
-    """The reason why a rollout that went well has no score; empty otherwise."""
+    """Reason why a successful rollout has no score."""
 
 
 class NoLimit:
-    """The part of a budget that has no limits."""
+    """A budget share without limits."""
 
     budget = RemainingBudget()
 
@@ -72,12 +72,12 @@ class NoLimit:
         """Count nothing."""
 
     def complete(self) -> None:
-        """Free nothing."""
+        """Release nothing."""
 
 
 @dataclass
 class Trial:
-    """The workload of a trial: its items, and the rows as they come in."""
+    """The workload of a trial."""
 
     benchmark: str
     adapter: Benchmark
@@ -87,19 +87,19 @@ class Trial:
     upstream: "Upstream"
     data: "DataFiles"
     labels: Mapping[str, str]
-    """Labels that only this trial's containers have."""
-    on_row: Callable[[Tried], None]
+    """Labels of this trial's containers only."""
+    on_row: Callable[[TriedItem], None]
     corpus: "SourceCorpus | None" = None
-    """The documents that the sandbox can read, if the benchmark has a corpus."""
+    """Documents that the sandbox can read, for benchmarks with a corpus."""
     calls: list[ModelCall] = field(default_factory=list)
     docker_url: str | None = None
-    """Address of the engine of its containers; that of the environment when None."""
+    """URL of the Docker engine; the environment's if None."""
 
     stage = "try"
     released = None
-    """All items at once."""
+    """All items start at once."""
     search = None
-    """Items are looked at with the documents that they bring."""
+    """Searches use the items' own documents."""
 
     @property
     def settings(self) -> "RolloutSettings":
@@ -124,7 +124,7 @@ class Trial:
 
     @property
     def needs_image(self) -> bool:
-        """Return whether containers are needed: for what is executed, and for a world, whose engine the image has."""
+        """Return whether containers are needed: to execute code, or for a world's engine in the image."""
         return self.one_item_each or self.seals_files
 
     def files(self, item: Item) -> Mapping[str, bytes]:
@@ -138,14 +138,13 @@ class Trial:
         return isinstance(self.adapter, PlaysSession)
 
     def is_decided(self) -> bool:
-        """Return False: every item is wanted."""
         return False
 
     def allotted(self, gateways: int = 1) -> "AbstractContextManager[NoLimit]":
         return nullcontext(NoLimit())
 
     def release_budget(self) -> None:
-        """Free nothing."""
+        """Release nothing."""
 
     def record(self, outcomes: "Sequence[Outcome]", calls: Sequence[ModelCall]) -> None:
         self.calls.extend(calls)
@@ -153,36 +152,36 @@ class Trial:
         for outcome in outcomes:
             self.on_row(self._tried(by_id[outcome.trajectory.item_id], outcome))
 
-    def _tried(self, item: Item, outcome: "Outcome") -> Tried:
+    def _tried(self, item: Item, outcome: "Outcome") -> TriedItem:
         trajectory = outcome.trajectory
         if not trajectory.status.scored:
-            return Tried(item, trajectory, None)
+            return TriedItem(item, trajectory, None)
         if isinstance(self.adapter, JudgesRepository):
             return self._tested(self.adapter, item, outcome)
         try:
             score = self._score(item, outcome)
-        except Exception as error:  # noqa: BLE001 - the benchmark's own code, which is what is being tried
-            return Tried(item, trajectory, None, f"the scorer failed: {told(error)}")
-        if in_doubt(self.adapter, self.config.evaluation, item, Rollout(trajectory=trajectory, score=score)):
-            doubtful = f"{score.feedback}; here the rules decide, and a run asks the judge"
+        except Exception as error:  # noqa: BLE001 - the trial is about the benchmark's own code
+            return TriedItem(item, trajectory, None, f"the scorer failed: {describe_error(error)}")
+        if grading_request(self.adapter, self.config.evaluation, item, Rollout(trajectory=trajectory, score=score)):
+            doubtful = f"{score.feedback}; scored by the rules, but a run asks the judge"
             score = score.model_copy(update={"feedback": doubtful})
-        return Tried(item, trajectory, score)
+        return TriedItem(item, trajectory, score)
 
     def _score(self, item: Item, outcome: "Outcome") -> Score:
-        """Return a score; raise any error of the benchmark's own code, where a run would score 0."""
+        """Return the score; raise errors of the benchmark's code, where a run would score 0."""
         if not isinstance(self.adapter, JudgesFiles):
             return self.adapter.score(item, outcome.trajectory)
-        return judge(
+        return score_files(
             Case(benchmark=self.benchmark, item=item, trajectory=outcome.trajectory),
             outcome.files,
             self.data.contents(item.reference_files),
         )
 
-    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> Tried:
+    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> TriedItem:
         tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)
-        found = judged_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
+        found = score_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
         unjudged = found.trajectory.error if found.score is None else ""
-        return Tried(item, found.trajectory, found.score, unjudged)
+        return TriedItem(item, found.trajectory, found.score, unjudged)
 
 
 def first_items(
@@ -191,7 +190,7 @@ def first_items(
     """Return the first items of a split.
 
     Raises:
-        DataError: a file or a record is not usable; the text names it.
+        DataError: a file or record is unusable; the message names it.
     """
     records = read_splits(benchmark, config, client)[0][split][:count]
     if not records:
@@ -202,16 +201,16 @@ def first_items(
             raise DataError(record.reason)
         try:
             items.append(adapter.item(record))
-        except Exception as error:  # noqa: BLE001 - the benchmark's own code, which is what is being tried
+        except Exception as error:  # noqa: BLE001 - the trial is about the benchmark's own code
             _unusable(f"{split} row {row}", error)
     return items
 
 
-def skill_of(benchmark: str, path: Path | None) -> str:
-    """Return the text of a skill's file, of the seed skill without one.
+def skill_text(benchmark: str, path: Path | None) -> str:
+    """Return the text of a skill's file; of the seed skill if `path` is None.
 
     Raises:
-        ConfigError: there is no such file, or it holds no text.
+        ConfigError: the file doesn't exist or isn't text.
         SkillError: it has hidden characters or commands.
     """
     file = benchmarks.seed_skill(benchmark) if path is None else path
@@ -220,13 +219,13 @@ def skill_of(benchmark: str, path: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(
-            f"{file}: the skill cannot be read ({reason}); name a Markdown file, or none to try the seed skill"
+            f"{file}: the skill cannot be read ({reason}). Name a Markdown file, or none to try the seed skill"
         ) from error
     return skill_of_person(text, str(file)).text
 
 
-def told(error: Exception) -> str:
-    """Return an error of a benchmark's own code: its type and text, and the line that raised it."""
+def describe_error(error: Exception) -> str:
+    """Describe an error of a benchmark's code: type, text, and the line that raised it."""
     if isinstance(error, SkillOptError):
         return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
@@ -234,20 +233,20 @@ def told(error: Exception) -> str:
 
 
 def _unusable(row: str, error: Exception) -> NoReturn:
-    raise DataError(f"{row}: {told(error)}") from error
+    raise DataError(f"{row}: {describe_error(error)}") from error
 
 
-def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
-    """Return the benchmark's configuration with knobs that are set as KEY=VALUE, the value in YAML.
+def trial_config(benchmark: str, settings: Sequence[str]) -> TrainConfig:
+    """Return the benchmark's configuration with knobs set as KEY=VALUE; values are YAML.
 
     Raises:
-        ConfigError: naming the file or the knob.
+        ConfigError: the message names the file or the knob.
     """
     return read_config(benchmark_config(benchmark).model_dump(), nest(knobs(settings)))
 
 
 def knobs(settings: Sequence[str]) -> dict[str, Any]:
-    """Return knobs that a command sets as KEY=VALUE, by path."""
+    """Parse KEY=VALUE settings to knobs by path."""
     found: dict[str, Any] = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
@@ -261,10 +260,10 @@ def knobs(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def connected_target(config: TrainConfig) -> TargetModel:
-    """Return the model behind the target's connection.
+    """Return the target connection's model.
 
     Raises:
-        ModelError: the connection leads to no usable model; the text names it.
+        ModelError: the connection has no usable model; the message names it.
     """
     # Airflow's SDK, which reads the connection, takes seconds to import.
     from skillopt_airflow.models import connection, server_check
@@ -285,14 +284,14 @@ PLAIN_WIDTH = 100
 
 
 class TrialDisplay:
-    """Prints to the terminal, with colours and a spinner if it is one; safe to call from threads."""
+    """Prints to the terminal, with colors and a spinner if it's interactive; thread-safe."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, markup=False, emoji=False)
         if not self._console.is_terminal:
             self._console.width = PLAIN_WIDTH
         self._spinner: Spinner | None = None
-        self._rows: list[Tried] = []
+        self._rows: list[TriedItem] = []
         self._total = 0
         self._system = ""
 
@@ -301,14 +300,14 @@ class TrialDisplay:
         self._line(f"{trial.benchmark}: {_counted(self._total, 'item')} of {split} from {trial.config.data.uri}")
         self._line(f"Skill      {skill}")
         self._line(f"Target     {target}")
-        where = "a process of its own, no sandbox"
+        where = "a separate process, no sandbox"
         if trial.needs_image:
             where = "a sandbox container for each item" if trial.one_item_each else "a sandbox container"
         self._line(f"Harness    {trial.config.model.harness}, in {where}")
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Show how many items have ended, while the block runs."""
+        """Show the number of finished items while the block runs."""
         with self._console.status(f"0 of {self._total} items") as spinner:
             self._spinner = spinner
             yield
@@ -317,7 +316,7 @@ class TrialDisplay:
     def note(self, text: str) -> None:
         self._line(text, "dim")
 
-    def show(self, row: Tried) -> None:
+    def show(self, row: TriedItem) -> None:
         self._rows.append(row)
         trajectory = row.trajectory
         self._console.rule(Text(visible(f"{len(self._rows)} of {self._total}: {row.item.id}")), align="left")
@@ -366,8 +365,8 @@ class TrialDisplay:
     def _message(self, message: Message) -> None:
         text = message.content
         if message.role == "system":
-            # The skill is the same for every item, and long.
-            text, self._system = ("(as before)" if text == self._system else text), text
+            # The skill is long, and the same for every item.
+            text, self._system = ("(unchanged)" if text == self._system else text), text
         self._field(message.role, text, "dim" if message.role == "system" else "")
 
     def _field(self, name: str, text: str, style: str = "") -> None:

@@ -285,7 +285,7 @@ def _find_run(dag_id: str, run_id: str, row: DagRunRow, query: RolloutQuery) -> 
     Raises:
         SkillOptError: the DAG runs no items, or its conf is invalid.
     """
-    from skillopt_airflow.training.report.rollout_stages import PUBLICATION
+    from skillopt_airflow.training.report.reporting import PUBLICATION
 
     benchmark = benchmark_of(dag_id, publish_dag_id)
     if benchmark is None:

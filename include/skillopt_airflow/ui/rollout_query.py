@@ -12,7 +12,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.values.types import Split, Status
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.connections import published_skills
-from skillopt_airflow.training.run.run import OF_ONE_RUN, TrainingRun
+from skillopt_airflow.training.run.run import PRIVATE_SPLITS, TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui import buckets
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.store.tables.rollout_browser import Variant
     from skillopt_airflow.store.tables.rollout_table import Partition, RolloutKey
-    from skillopt_airflow.training.report.rollout_stages import Planned, Stage
+    from skillopt_airflow.training.report.reporting import PlannedStage, SplitRollouts
 
 MAX_SKILLS = 300
 """Newest skills offered for a comparison; the URL can name any other."""
@@ -143,14 +143,14 @@ def of_run(ref: RunRef, query: RolloutQuery) -> Subject:
         ObjectMissing: the run has stored nothing yet.
     """
     from skillopt_airflow.training.champion.publication import as_published
-    from skillopt_airflow.training.report import rollout_stages as stages
+    from skillopt_airflow.training.report import reporting
 
     run = TrainingRun(ref, buckets.CachedConnections())
-    moments = stages.reached(run)
-    stage = stages.find_stage(run, moments, query.moment, query.stage)
-    if stage.splits and stage.name.startswith(stages.PUBLICATION):
-        run = as_published(run, stage.name.removeprefix(stages.PUBLICATION))
-    labels = {moment.name: stages.label_of(moment) for moment in moments}
+    moments = reporting.reached_moments(run)
+    stage = reporting.find_stage(run, moments, query.moment, query.stage)
+    if stage.splits and stage.name.startswith(reporting.PUBLICATION):
+        run = as_published(run, stage.name.removeprefix(reporting.PUBLICATION))
+    labels = {moment.name: reporting.label_of(moment) for moment in moments}
     subject = Subject(
         title=labels[stage.moment.name],
         benchmark=ref.benchmark,
@@ -171,13 +171,13 @@ def of_run(ref: RunRef, query: RolloutQuery) -> Subject:
     )
     if not stage.splits:
         return subject
-    rival = stages.current_before(run, stage.moment) if stage.name == "evaluate" else ""
+    rival = reporting.rival_before(run, stage.moment) if stage.name == "evaluate" else ""
     return _with_skills(run, subject, stage, query)._replace(rival=rival or "")
 
 
-def _with_skills(run: TrainingRun, subject: Subject, stage: "Stage", query: RolloutQuery) -> Subject:
+def _with_skills(run: TrainingRun, subject: Subject, stage: "PlannedStage", query: RolloutQuery) -> Subject:
     """Add the split, the skill, and the skill to compare with."""
-    from skillopt_airflow.training.report.rollout_stages import skills_of
+    from skillopt_airflow.training.report.reporting import skills_of
 
     split = next((one for one in stage.splits if one == query.split), next(iter(stage.splits)))
     plan = stage.splits[split]
@@ -205,12 +205,12 @@ def _with_skills(run: TrainingRun, subject: Subject, stage: "Stage", query: Roll
         other_label=labels.get(other, ""),
         items=items,
         types=items,
-        alone=split in OF_ONE_RUN,
+        alone=split in PRIVATE_SPLITS,
         planned=len(plan.item_ids),
     )
 
 
-def _items(run: TrainingRun, split: Split, plan: "Planned") -> "pa.Table":
+def _items(run: TrainingRun, split: Split, plan: "SplitRollouts") -> "pa.Table":
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -20,7 +20,7 @@ from skillopt_airflow.core.errors import ConfigError, ModelError
 from skillopt_airflow.core.values.types import Split, Status
 from skillopt_airflow.pipeline.tasks.batch_rollouts import BatchRollouts, check_batch
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.report.history import DoneRollouts
+from skillopt_airflow.training.report.history import RunRollouts
 from skillopt_airflow.training.run import timing
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.step import seed_and_final
@@ -123,7 +123,7 @@ def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
     assert len(calls) == 10
     assert all(call.batch and call.stage == "seed" and call.prompt_tokens > 0 for call in calls)
     with ThreadPoolExecutor() as pool:
-        [(_, chunk, _), *others] = (done := DoneRollouts.of(run, pool)).planned
+        [(_, chunk, _), *others] = (done := RunRollouts.of(run, pool)).planned
     assert (chunk.stage, len(others)) == ("seed", 3)
     assert sum(map(len, done.ran.values())) == 10
     # Nothing is sent again.

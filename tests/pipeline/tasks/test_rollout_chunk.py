@@ -13,7 +13,7 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks import rollout_chunk
 from skillopt_airflow.pipeline.tasks.rollout_chunk import Preflight, RolloutChunk, Speculation
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
-from skillopt_airflow.training.rollouts.rollout_plan import planned
+from skillopt_airflow.training.rollouts.rollout_plan import find_chunk
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
 from tests.gateway.foreign_server import ForeignServer, serving
@@ -109,7 +109,7 @@ def test_a_batch_ahead_is_rolled_out_a_chunk_after_the_other(monkeypatch: pytest
     assert rolled_out == []
     monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
     Speculation(task_id="speculate", run={}, at=1).execute(rolled_out)
-    chunks = [planned(run, ref)[1] for ref in rolled_out]
+    chunks = [find_chunk(run, ref)[1] for ref in rolled_out]
     assert len(chunks) > 1
     assert {chunk.stage for chunk in chunks} == {"speculate"}
     items = [item for chunk in chunks for item in chunk.item_ids]

@@ -25,7 +25,7 @@ from skillopt_airflow.pipeline.graph import dag_of
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.tasks import task_errors
 from skillopt_airflow.pipeline.tasks.epochs import EpochRun
-from skillopt_airflow.pipeline.tasks.task_errors import MAX_CHARS, failed_tasks, keep_error, tell_rollouts
+from skillopt_airflow.pipeline.tasks.task_errors import MAX_CHARS, check_coverage, failed_tasks, store_error
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from tests.pipeline.own_airflow import printed
 
@@ -34,7 +34,7 @@ SENTENCE = "8 of 8 items: model_error: who are you (for example item 3)"
 
 def kept(error: Any) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    keep_error({"ti": SimpleNamespace(xcom_push=found.__setitem__), "exception": error})  # type: ignore[typeddict-item]
+    store_error({"ti": SimpleNamespace(xcom_push=found.__setitem__), "exception": error})  # type: ignore[typeddict-item]
     return found
 
 
@@ -76,7 +76,7 @@ def test_every_task_of_every_dag_keeps_its_error():
         for task in build("searchqa", TrainConfig()).tasks:
             partial = getattr(task, "partial_kwargs", None)
             callbacks = partial["on_failure_callback"] if partial else task.on_failure_callback
-            assert keep_error in (callbacks if isinstance(callbacks, list | tuple) else [callbacks])
+            assert store_error in (callbacks if isinstance(callbacks, list | tuple) else [callbacks])
 
 
 def test_equal_errors_are_told_once_and_a_task_without_one_is_named(airflow: dict[str, str | None]):
@@ -116,20 +116,20 @@ TOO_FEW = (
 
 def test_a_retry_is_asked_for_with_the_reason():
     with pytest.raises(AirflowException) as caught:
-        tell_rollouts(RolloutTally.of([*FAILED, *GOOD], 4), 0.95, may_retry=True)
+        check_coverage(RolloutTally.of([*FAILED, *GOOD], 4), 0.95, may_retry=True)
     assert str(caught.value) == TOO_FEW
 
 
 def test_without_a_retry_the_log_has_the_reason(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO):
-        tell_rollouts(RolloutTally.of([*FAILED, *GOOD], 4), 0.95, may_retry=False)
+        check_coverage(RolloutTally.of([*FAILED, *GOOD], 4), 0.95, may_retry=False)
     assert caplog.messages == ["1 of 4 rollouts have a score; 3 model_error without a score", TOO_FEW]
 
 
 def test_cut_answers_are_counted_and_many_are_a_warning(caplog: pytest.LogCaptureFixture):
     cut = [Trajectory(item_id=f"i-{n}", status=Status.TRUNCATED) for n in range(3)]
     with caplog.at_level(logging.INFO):
-        tell_rollouts(RolloutTally.of([*cut, *GOOD], 4), 0.95, may_retry=True)
+        check_coverage(RolloutTally.of([*cut, *GOOD], 4), 0.95, may_retry=True)
     told, warning = caplog.records
     assert told.getMessage() == "4 of 4 rollouts have a score; 3 of them cut off"
     assert (warning.levelname, "raise model.max_tokens" in warning.getMessage()) == ("WARNING", True)
@@ -232,11 +232,11 @@ def test_a_run_that_no_task_failed_says_why_and_a_refused_alert_is_an_error(
     with dag_of("train_x", "doc", "x", configured()) as dag:
         pass
     context: Any = {"dag": dag, "run_id": "manual__1", "reason": "task_failure"}
-    task_errors.tell_failure("on_call", context)
+    task_errors.send_failure_alert("on_call", context)
     assert "failed tasks: measure_1. " in hook.said[0][1]["text"]
     ended_as(monkeypatch, {"measure": "success"})
-    task_errors.tell_failure("on_call", context | {"reason": "timed_out"})
+    task_errors.send_failure_alert("on_call", context | {"reason": "timed_out"})
     assert "no task failed: timed_out. " in hook.said[1][1]["text"]
     hook.status = 500
     with pytest.raises(AirflowException, match="500"):
-        task_errors.tell_failure("on_call", context)
+        task_errors.send_failure_alert("on_call", context)

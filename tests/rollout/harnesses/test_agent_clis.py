@@ -33,8 +33,8 @@ from skillopt_airflow.tasks.declared_task import declared
 from skillopt_airflow.tasks.protocols import JudgesRepository
 from skillopt_airflow.tasks.task_group import TaskGroup
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
-from skillopt_airflow.training.rollouts.judging import engine_test_runner, judged_repository
-from skillopt_airflow.training.run.run_corpus import source_corpus
+from skillopt_airflow.training.rollouts.judging import engine_test_runner, score_repository
+from skillopt_airflow.training.run.run_documents import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.rollout.harnesses.test_claude_code import COMMANDS
 from tests.rollout.test_in_containers import workload
@@ -274,7 +274,7 @@ def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_ur
     (trajectory,) = fake.trajectories
     assert (trajectory.status, trajectory.error, trajectory.files) == (Status.OK, "", ("patch.diff",))
     run = engine_test_runner(SandboxGroup(), fake.image, fake.labels, lambda _: contents, cli_docker_host)
-    judged = judged_repository(swebench, item, trajectory, fake.left[item.id], run)
+    judged = score_repository(swebench, item, trajectory, fake.left[item.id], run)
     assert judged.score is not None
     assert judged.score.hard == 1.0, judged.score.feedback
 

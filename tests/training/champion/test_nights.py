@@ -27,19 +27,19 @@ from skillopt_airflow.store.tables.night_table import Contender, Night, NightTab
 from skillopt_airflow.training.champion.night import (
     DECLINES,
     LedgerRow,
+    alias_to_demote,
+    claim_report,
+    conclude_night,
+    decline_event,
     demote,
-    first_to_tell,
-    is_news,
     ledger,
-    news_of,
+    may_report,
     night_table,
-    settle_night,
-    to_demote,
     verdict_after,
 )
 from skillopt_airflow.training.champion.night_plan import (
-    contest_again,
-    contest_of,
+    earlier_lineup,
+    lineup_of,
     measured_items,
     plan_night,
     plan_nothing,
@@ -47,7 +47,7 @@ from skillopt_airflow.training.champion.night_plan import (
 )
 from skillopt_airflow.training.champion.target_change import as_markdown, target_change, write_target_changes
 from skillopt_airflow.training.prepare.data_items import checked_items
-from skillopt_airflow.training.prepare.preparation import settle
+from skillopt_airflow.training.prepare.preparation import save_run
 from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run.run import TrainingRun
 from tests.store.test_artifacts import provenance
@@ -90,9 +90,9 @@ class Nights:
         training = Training(config, name=f"regate-{date}-{self.target[-1]}", store=self.store, fail=self.fail)
         run = training.run
         items, quality = checked_items(run, config, "fresh", {Split.FRESH: records})
-        settle(run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})
+        save_run(run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})
         if night_table(run).read(date) is None:
-            contest = contest_of(date, self.artifacts, SkillDocument(SEED))
+            contest = lineup_of(date, self.artifacts, SkillDocument(SEED))
             contest = contest.model_copy(update={"promised": self.promised})
             names = [contest.champion.version, *([] if contest.previous is None else [contest.previous.version])]
             champion, *previous = [self.artifacts.read(name).skill for name in names]
@@ -101,7 +101,7 @@ class Nights:
         return run
 
     def night(self, date: str, records: list[dict[str, Any]]) -> LedgerRow:
-        return settle_night(self.measured(date, records))
+        return conclude_night(self.measured(date, records))
 
     def run(self, row: LedgerRow) -> TrainingRun:
         """The run of a night."""
@@ -112,7 +112,7 @@ class Nights:
     def tells(self, row: LedgerRow) -> bool:
         run = self.run(row)
         news = {"sha256": row.night.champion.sha256, "verdict": row.judgement.verdict}
-        return is_news(run, row, self.all()) and first_to_tell(run, news)
+        return may_report(run, row, self.all()) and claim_report(run, news)
 
     def all(self) -> list[Night]:
         return NightTable(self.store, RegateKeys("", "searchqa", self.target)).all()
@@ -185,7 +185,7 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(ni
             break
     last = rows[-1]
     assert last.judgement.verdict is NightVerdict.DEMOTE
-    seen = to_demote(last, nights.all(), nights.artifacts.champion.read())
+    seen = alias_to_demote(last, nights.all(), nights.artifacts.champion.read())
     assert seen is not None
     run = nights.run(last)
     alias = demote(run)
@@ -197,7 +197,7 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(ni
     assert demote(run) == alias
     assert nights.artifacts.read(alias.version).skill == FORMER
     assert alias.reason == f"demoted on {last.night.date}: {last.judgement.reason}"
-    assert to_demote(last, nights.all(), nights.artifacts.champion.read()) is None
+    assert alias_to_demote(last, nights.all(), nights.artifacts.champion.read()) is None
 
 
 def test_a_night_is_settled_once_however_often_it_is_done_again(nights: Nights) -> None:
@@ -235,8 +235,8 @@ def test_an_older_night_does_not_move_the_alias(declining: tuple[Nights, list[Le
     nights, rows = declining
     assert declined(rows[-1])
     as_bad = rows[0].model_copy(update={"judgement": rows[-1].judgement})
-    assert to_demote(as_bad, nights.all(), nights.artifacts.champion.read()) is None
-    assert to_demote(rows[-1], nights.all(), nights.artifacts.champion.read()) is not None
+    assert alias_to_demote(as_bad, nights.all(), nights.artifacts.champion.read()) is None
+    assert alias_to_demote(rows[-1], nights.all(), nights.artifacts.champion.read()) is not None
 
 
 def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(nights: Nights) -> None:
@@ -280,7 +280,7 @@ def test_a_decline_that_was_held_back_is_news_of_the_night_that_follows(nights: 
         row = nights.night(date(day), changed(day))
         if declined(row):
             # The first one's event is not emitted, since the DAG that it starts is paused.
-            told.append(news_of(nights.run(row), TARGET))
+            told.append(decline_event(nights.run(row), TARGET))
     assert [isinstance(news, dict) for news in told] == [True, True]
 
 
@@ -295,7 +295,7 @@ def test_a_decline_that_a_late_night_reveals_is_told_by_it(nights: Nights) -> No
         assert not nights.tells(late)
         day -= 1
     assert nights.tells(late)
-    assert to_demote(late, nights.all(), nights.artifacts.champion.read()) is not None
+    assert alias_to_demote(late, nights.all(), nights.artifacts.champion.read()) is not None
     # Killed before Airflow heard of it, it tells it again.
     assert nights.tells(late)
 
@@ -309,7 +309,7 @@ def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
     sha256 = rows[-1].night.champion.sha256
 
     def told() -> JsonObject | str:
-        return news_of(run, TARGET)
+        return decline_event(run, TARGET)
 
     assert isinstance(news := told(), dict)
     assert news["sha256"] == sha256
@@ -324,7 +324,7 @@ def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
     artifacts.roll_back(previous.version, "rollback", alias.reason, forward)
     assert told() == news
     nights.publish(CHAMPION + "\nAnd nothing else.\n")
-    assert told() == f"{rows[-1].night.date}: demote, which is no news"
+    assert told() == f"{rows[-1].night.date}: demote, no new event"
 
 
 @pytest.mark.nightly
@@ -350,7 +350,7 @@ def test_the_nights_of_another_model_are_of_the_champion_of_those_nights(nights:
     assert first.champion != second.champion
     run = Training(configured("searchqa", {"model.target": f"{TARGET}-2"}), name="other", store=nights.store).run
     for night, text in ((first, CHAMPION), (second, CHAMPION + "\nAnd nothing else.\n")):
-        contest, texts = contest_again(run, night)
+        contest, texts = earlier_lineup(run, night)
         assert (contest.date, contest.champion, contest.seed) == (night.date, night.champion, night.seed)
         assert texts[:2] == [text, SEED]
         assert night.previous is not None
@@ -445,7 +445,7 @@ def test_a_drop_that_all_contenders_share_is_seen_in_the_champions_own_score(nig
     assert {row.judgement.verdict for row in rows[:2]} == {NightVerdict.WATCH}
     assert rows[-1].judgement.verdict is NightVerdict.DRIFT
     assert rows[-1].judgement.reason.startswith("below its published score, and no rival is better, CUSUM ")
-    assert to_demote(rows[-1], nights.all(), nights.artifacts.champion.read()) is None
+    assert alias_to_demote(rows[-1], nights.all(), nights.artifacts.champion.read()) is None
     assert [nights.tells(row) for row in rows].count(True) == 1
 
 
@@ -492,7 +492,7 @@ def test_going_back_leaves_all_behind_that_came_after(moves: str, previous: str)
             nights.artifacts.roll_back(versions[name], "rollback", "why", present)
         else:
             versions[name] = nights.publish(texts[name])
-    found = contest_of(date(1), nights.artifacts, SkillDocument(SEED)).previous
+    found = lineup_of(date(1), nights.artifacts, SkillDocument(SEED)).previous
     assert (found.version if found else "") == versions.get(previous, "")
 
 

@@ -36,18 +36,18 @@ from skillopt_airflow.training.champion.approval import (
     rollback_request,
 )
 from skillopt_airflow.training.champion.publication import (
-    PublishContest,
+    PublicationPlan,
+    count_looks,
     gate_publication,
-    looks_at,
     plan_publication,
     publish_best,
 )
 from skillopt_airflow.training.report.history import history_of
 from skillopt_airflow.training.report.reporting import view_of, write_report
 from skillopt_airflow.training.rollouts.evaluation import measured
-from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan, planned
+from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan, find_chunk
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.spending import left_of_run, spent_by
+from skillopt_airflow.training.run.spending import remaining_limits, total_spent
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
 from tests.training.local_store import LocalStore
@@ -78,8 +78,8 @@ def contest(training: Training, artifacts: ArtifactStore, name: str = NAME, **ru
     return gate_publication(training.run, name)
 
 
-def contestants(training: Training, name: str) -> PublishContest:
-    return training.store.get_model(training.run.keys.publication(name).contest, PublishContest)
+def contestants(training: Training, name: str) -> PublicationPlan:
+    return training.store.get_model(training.run.keys.publication(name).contest, PublicationPlan)
 
 
 @pytest.mark.nightly
@@ -126,8 +126,8 @@ def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
 
 def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Training, artifacts: ArtifactStore) -> None:
     refs = plan_publication(trained.run, artifacts, "draws", PublishingGroup(draws=2))
-    chunks = [planned(trained.run, ref)[1] for ref in refs]
-    contest = trained.store.get_model(trained.run.keys.publication("draws").contest, PublishContest)
+    chunks = [find_chunk(trained.run, ref)[1] for ref in refs]
+    contest = trained.store.get_model(trained.run.keys.publication("draws").contest, PublicationPlan)
     assert {chunk.split for chunk in chunks} == {Split.TEST}
     assert {chunk.draw for chunk in chunks} == {0, 1}
     assert {chunk.stage for chunk in chunks} == {"publish"}
@@ -157,7 +157,7 @@ def test_every_comparison_is_a_look_and_its_level_follows(trained: Training, art
         assert contest(trained, artifacts, f"look-{number}", gate_policy="strict") == ""
         look = contestants(trained, f"look-{number}").look
         assert look is not None
-        assert look.number == looks_at(trained.run, artifacts, Split.TEST) == number
+        assert look.number == count_looks(trained.run, artifacts, Split.TEST) == number
         levels.append(look.level)
         decision = trained.store.get_model(trained.run.keys.publication(f"look-{number}").gate, GateDecision)
         assert f"; look {number} at these 36 items" in decision.reason
@@ -167,7 +167,7 @@ def test_every_comparison_is_a_look_and_its_level_follows(trained: Training, art
     assert contestants(trained, "look-4").look == contestants(trained, "look-3").look
     # Under another policy it is one.
     contest(trained, artifacts, "look-5")
-    assert looks_at(trained.run, artifacts, Split.TEST) == 4
+    assert count_looks(trained.run, artifacts, Split.TEST) == 4
 
 
 def test_a_planner_that_died_behind_the_ledger_takes_no_second_look(
@@ -180,9 +180,9 @@ def test_a_planner_that_died_behind_the_ledger_takes_no_second_look(
     with pytest.raises(InterruptedRun, match="contest"):
         plan_publication(trained.run, artifacts, "died", PublishingGroup())
     monkeypatch.undo()
-    assert looks_at(trained.run, artifacts, Split.TEST) == 1
+    assert count_looks(trained.run, artifacts, Split.TEST) == 1
     assert contest(trained, artifacts, "died") == ""
-    assert looks_at(trained.run, artifacts, Split.TEST) == 1
+    assert count_looks(trained.run, artifacts, Split.TEST) == 1
 
 
 @pytest.mark.nightly
@@ -206,8 +206,8 @@ def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, art
     assert manifest.best_scores.publish == manifest.publish_gate.score
     assert manifest.best_scores.test is not None
     assert Split.PUBLISH in manifest.data_fingerprints
-    assert looks_at(training.run, artifacts, Split.TEST) == 0
-    assert looks_at(training.run, artifacts, Split.PUBLISH) == 1
+    assert count_looks(training.run, artifacts, Split.TEST) == 0
+    assert count_looks(training.run, artifacts, Split.PUBLISH) == 1
     # What publishing judges by is not learned from either.
     (tmp_path / "publish" / "items.json").write_text(json.dumps(items[30:]), encoding="utf-8")
     with pytest.raises(DataQualityError, match=r"an earlier record has the same id .* in publish row 1 "):
@@ -277,7 +277,7 @@ def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it
     training.fail = is_down
     before = training().best
     contest(training, artifacts)
-    assert before.version == accepted == looks_at(training.run, artifacts, Split.TEST)
+    assert before.version == accepted == count_looks(training.run, artifacts, Split.TEST)
     assert bool(contestants(training, NAME).withheld) is (accepted == 0)
     training.fail = lambda stage, item: None
     training.clear_steps()
@@ -286,7 +286,7 @@ def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it
     if accepted:
         # Whoever approved the other one did not approve this one.
         for attempt in (gate_publication, lambda run, name: publish_best(run, artifacts, name)):
-            with pytest.raises(DataError, match=r"another best skill since .* clear plan_publication, with all that"):
+            with pytest.raises(DataError, match=r"another best skill since .* Clear plan_publication"):
                 attempt(training.run, NAME)
         assert artifacts.champion.read() is None
     assert contest(training, artifacts) == ""
@@ -332,7 +332,7 @@ def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) 
         train__num_epochs=1, train__steps_per_epoch=1, budget__max_calls=10_000, evaluation__eval_test=False
     )
     training()
-    left = left_of_run(training.run).calls
+    left = remaining_limits(training.run).calls
     assert left is not None
     short = copy.copy(training)
     spent = 10_000 - left
@@ -357,10 +357,10 @@ def test_a_publication_that_needs_no_rollout_is_judged_under_a_budget_that_is_us
         data__uri=str(tmp_path), train__num_epochs=1, train__steps_per_epoch=1, optimizer__use_slow_update=False
     )
     training()
-    spent = spent_by(training.run).calls
+    spent = total_spent(training.run).calls
     ref = training.run.ref.model_copy(update={"overrides": {"budget.max_calls": spent}})
     training.run = TrainingRun(ref, training.models)
-    assert left_of_run(training.run).calls == 0
+    assert remaining_limits(training.run).calls == 0
     assert plan_publication(training.run, artifacts, NAME, PublishingGroup()) == []
     assert contestants(training, NAME).withheld == ""
 
@@ -554,7 +554,7 @@ def test_a_champion_whose_text_was_lost_can_be_left(artifacts: ArtifactStore) ->
     artifacts._store.put_text(artifacts._keys.version(second.version).best_skill, "# Changed\n")
     request = rollback_request(artifacts, "rollback-1", first.version, "it was changed", approval=True)
     body = describe(artifacts, request)
-    assert body.startswith("The present champion cannot be read: ")
+    assert body.startswith("The current champion cannot be read: ")
     assert "it was changed after it was published" in body
     assert "+# First" in body
     assert roll_back(artifacts, request).version == first.version
@@ -575,6 +575,6 @@ def test_a_rollback_to_nowhere_is_refused(artifacts: ArtifactStore) -> None:
     with pytest.raises(ConfigError, match="nothing is published"):
         rollback_request(artifacts, "rollback-1", unknown, "why", approval=False)
     only = artifacts.publish("# First\n", PROVENANCE, None).version
-    for version, said in ((unknown, "is not a complete version; there are: v0001-"), (only, "already")):
+    for version, said in ((unknown, "is not a complete version. Available: v0001-"), (only, "already")):
         with pytest.raises(ConfigError, match=said):
             rollback_request(artifacts, "rollback-1", version, "why", approval=False)

@@ -10,7 +10,7 @@ from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.keys import MatrixKeys
 from skillopt_airflow.store.tables.parquet import TRAJECTORIES, from_parquet, to_parquet
-from skillopt_airflow.training.champion.night import settle_night
+from skillopt_airflow.training.champion.night import conclude_night
 from skillopt_airflow.training.run.run import TrainingRun
 from tests.training.champion.test_nights import SEED, date, healthy, of_two_champions
 from tests.training.in_process import configured
@@ -36,7 +36,7 @@ def spoil(store: LocalStore, change: Callable[[Rows], Any], of: str = "") -> Non
 @pytest.mark.nightly
 def test_a_night_that_is_as_it_should_be_shows_both_results_on_its_page() -> None:
     run = measured_night()
-    settle_night(run)
+    conclude_night(run)
     found = run.store.get_model(run.keys.rollout_quality, QualityReport)
     assert found.success
     assert found.rows == {f"{role} skill, draw 0": 6 for role in ("champion", "seed", "previous")}
@@ -49,7 +49,7 @@ def test_broken_rollouts_stop_a_night_before_it_is_settled() -> None:
     run = measured_night()
     spoil(run.store, lambda rows: rows[0].update(hard=1.5), SkillDocument(SEED).sha256)
     with pytest.raises(DataQualityError, match=r"^regate-\S+ on fresh: .*hard score.* in seed skill, draw 0 row "):
-        settle_night(run)
+        conclude_night(run)
     assert run.store.list_keys("regate/") == []
     assert "failed, the run was stopped" in run.store.get_text(run.keys.quality_page)
 
@@ -62,7 +62,7 @@ def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:
     spoil(run.store, lambda rows: rows[0].update(run="other", status="melted"))
     # A part may have a single row.
     spoil(run.store, lambda rows: rows[-1].update(run="other", item_id="zebra"))
-    settle_night(run)
+    conclude_night(run)
     assert run.store.list_keys("regate/")
 
 

@@ -19,7 +19,7 @@ from skillopt_airflow.training.prepare.data_items import (
     shared_documents,
     store_files,
     unusable_items,
-    without_copies,
+    without_duplicates,
 )
 from skillopt_airflow.training.report.history import history_of
 from skillopt_airflow.training.run.run import TrainingRun
@@ -158,7 +158,7 @@ def test_the_manifest_of_a_run_splits_other_data_in_the_same_way(
         ids = [[ref.id for ref in training.run.item_refs(split)] for training in (first, second)]
         assert ids[0] == ids[1]
     assert "2 of 62 records are in no split of data.split_manifest" in caplog.text
-    assert caplog.text.count("and other contents than it had then") == 1
+    assert caplog.text.count("split changed since") == 1
     (tmp_path / "fewer.json").write_text(json.dumps(rows[1:]))
     with pytest.raises(DataError, match=rf"^data\.split_manifest = {manifest}: ids that no record has: q0$"):
         Training.of(data__uri=str(tmp_path / "fewer.json"), **listed, **knobs).prepare()
@@ -223,7 +223,7 @@ def test_lines_that_cannot_be_read_are_no_copies_of_each_other(tmp_path: Path) -
     config = declared(tmp_path, [])
     broken = [UnreadableRecord("line 1"), UnreadableRecord("line 2")]
     record: JsonObject = {"q": "1"}
-    kept, notes = without_copies(config, {Split.TRAIN: [*broken, record], Split.VAL: [record, {"q": "2"}]})
+    kept, notes = without_duplicates(config, {Split.TRAIN: [*broken, record], Split.VAL: [record, {"q": "2"}]})
     assert kept == {Split.TRAIN: [*broken, record], Split.VAL: [{"q": "2"}]}
     assert notes == ("1 of 5 records are copies and left out, such as val row 1, which repeats train row 3",)
 
@@ -251,7 +251,7 @@ def test_contents_that_train_shares_with_held_out_splits_are_counted() -> None:
         }
     )
     assert [sentence.partition(" split ")[0] for sentence in shared] == ["2 items of the val", "1 items of the test"]
-    assert "such as f and a;" in shared[0]
+    assert "such as f and a." in shared[0]
 
 
 def test_documents_that_splits_share_ask_for_groups() -> None:

@@ -19,7 +19,7 @@ from skillopt_airflow.core.errors import (
 from skillopt_airflow.core.values.types import JsonObject, Split, Status
 from skillopt_airflow.optimizer.answers import check_answers
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.prepare.preflight import check_conditional_write, preflight, unmeasured
+from skillopt_airflow.training.prepare.preflight import check_conditional_write, preflight, unscored_items
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.step import seed_and_final
@@ -163,7 +163,7 @@ def test_an_item_without_an_answer_is_followed_by_the_next(
     caplog.set_level(logging.INFO)
     with serving(ForeignServer(KEY, replies=list(replies))) as server:
         trained = prepared(monkeypatch, server.base_url)
-        items = [item.id for item in unmeasured(trained.run)]
+        items = [item.id for item in unscored_items(trained.run)]
         tried(trained)
     assert len(server.bodies) == len(replies) + 1 + 1
     said = next(line for line in caplog.messages if line.startswith("training items "))
@@ -205,12 +205,12 @@ def test_nothing_is_tried_where_the_run_is_past_it() -> None:
 def test_an_item_with_a_stored_score_is_not_paid_for_again() -> None:
     trained = Training.of(train__num_epochs=1)
     trained.prepare()
-    first = unmeasured(trained.run)[0]
+    first = unscored_items(trained.run)[0]
     tried(trained)
-    second = unmeasured(trained.run)[0]
+    second = unscored_items(trained.run)[0]
     assert second.id != first.id
     trained.run_containers(first_batch(trained))
-    assert unmeasured(trained.run) == []
+    assert unscored_items(trained.run) == []
     tried(trained)
     assert trained.rollouts == {"preflight": 1, "rollout": 7}
     assert len(trained.run.stored(Split.TRAIN, trained.run.skill(0), 0, [first, second])) == 2

@@ -12,7 +12,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate.run_gates import Question, item_mark
 from skillopt_airflow.core.run.budget import MEASURING, ModelPrice
 from skillopt_airflow.core.values.types import Split
-from skillopt_airflow.training.champion.night import settle_night
+from skillopt_airflow.training.champion.night import conclude_night
 from skillopt_airflow.training.champion.night_plan import Commands, prepare_night
 from skillopt_airflow.training.prepare.preparation import prepare_training
 from skillopt_airflow.training.report.matrix import prepare_matrix
@@ -110,7 +110,7 @@ def test_a_settled_night_keeps_its_items_and_asks_no_model(tmp_path: Path) -> No
     def done() -> Training:
         training = Training(config, name=f"regate-{DATE}", store=nights.store)
         training.run_containers(planned_night(nights, training))
-        assert settle_night(training.run).night.date == DATE
+        assert conclude_night(training.run).night.date == DATE
         return training
 
     first = done()

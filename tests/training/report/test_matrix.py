@@ -16,9 +16,9 @@ from skillopt_airflow.store.tables.matrix_table import MatrixTable
 from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE
 from skillopt_airflow.training.report.matrix import conclude_matrix, prepare_matrix
 from skillopt_airflow.training.rollouts.evaluation import by_type, measured
-from skillopt_airflow.training.rollouts.rollout_plan import planned
-from skillopt_airflow.training.run.spending import left_of_run
-from skillopt_airflow.training.step.seed_and_final import opened
+from skillopt_airflow.training.rollouts.rollout_plan import find_chunk
+from skillopt_airflow.training.run.spending import remaining_limits
+from skillopt_airflow.training.step.seed_and_final import with_run_regions
 from tests.store.test_artifacts import provenance
 from tests.training.matrix_training import BETTER, OTHER, TARGET, MatrixTraining, asked, of_cell, one_cell
 
@@ -77,7 +77,7 @@ def test_every_skill_runs_on_the_same_items_in_every_cell() -> None:
     for run, chunks in zip(plan.runs, plan.chunks, strict=True):
         items: dict[str, set[str]] = {}
         for ref in chunks:
-            chunk = planned(run, ref)[1]
+            chunk = find_chunk(run, ref)[1]
             items.setdefault(chunk.skill, set()).update(chunk.item_ids)
         assert list(items.values()) == [everywhere] * 2
     work = [training.workload(one) for one in plan.alternating]
@@ -181,7 +181,7 @@ def test_each_cell_has_an_equal_part_of_the_budget_at_its_targets_price() -> Non
     # A call reads 100 tokens and writes 20.
     paid = [24 * (100 * price + 20 * 10 * price) / 1e6 for price in (1.0, 2.0)]
     for run, cost in zip(plan.runs, paid, strict=True):
-        left = left_of_run(run)
+        left = remaining_limits(run)
         assert (left.calls, left.usd) == (50 - 24, pytest.approx(0.5 - cost))
     matrix = conclude_matrix(plan.runs, plan.skills, request.splits, None)
     assert (matrix.spent.calls, matrix.spent.usd) == (48, pytest.approx(sum(paid)))
@@ -215,7 +215,7 @@ def test_equal_texts_share_their_rollouts_and_are_not_compared() -> None:
     training = MatrixTraining.of()
     chunks = training.prepare()
     training.run_containers([{**chunk, "run": training.run.ref.model_dump()} for chunk in chunks])
-    seed = opened(training.run.seed_skill(), training.config).text
+    seed = with_run_regions(training.run.seed_skill(), training.config).text
     matrix = MatrixTraining(training.config, name="matrix", store=training.store)
     found = matrix.matrix(one_cell(skills=("seed", seed, BETTER), splits=(Split.VAL,)))
     # The seed is the one that a training has measured.

@@ -18,12 +18,12 @@ from skillopt_airflow.core.values.edits import EditApplyReport
 from skillopt_airflow.core.values.pictures import NO_PICTURES
 from skillopt_airflow.core.values.types import Message, Split, Status
 from skillopt_airflow.training.report.history import history_of
-from skillopt_airflow.training.report.rollout_stages import (
-    current_before,
+from skillopt_airflow.training.report.reporting import (
     find_stage,
     label_of,
-    planned,
-    reached,
+    planned_rollouts,
+    reached_moments,
+    rival_before,
     skills_of,
     stages_of,
 )
@@ -31,9 +31,9 @@ from skillopt_airflow.training.rollouts.evaluation import draws_of, measured
 from skillopt_airflow.training.rollouts.rollout_plan import store_plan
 from skillopt_airflow.training.run import stage_models
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.stage_models import optimizing
+from skillopt_airflow.training.run.stage_models import open_assistants
 from skillopt_airflow.training.step.epoch_end import epoch_steps
-from skillopt_airflow.training.step.reflection import load_step
+from skillopt_airflow.training.step.steps import load_step
 from tests.training.in_process import InterruptedRun, Training
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def trained() -> TrainingRun:
 
 @pytest.mark.nightly
 def test_every_moment_of_a_finished_run_has_its_stages(trained: TrainingRun) -> None:
-    found = {label_of(moment): [*stages_of(trained, moment)] for moment in reached(trained)}
+    found = {label_of(moment): [*stages_of(trained, moment)] for moment in reached_moments(trained)}
     assert found == {
         "Beginning": ["seed", "test"],
         "Step 1": ["evaluate", "rollout"],
@@ -68,10 +68,10 @@ def test_every_moment_of_a_finished_run_has_its_stages(trained: TrainingRun) -> 
 
 def test_a_stage_plans_items_under_skills(trained: TrainingRun) -> None:
     step = trained.timeline[1]
-    [batch] = planned(trained, step, "rollout").values()
+    [batch] = planned_rollouts(trained, step, "rollout").values()
     assert batch.item_ids == tuple(ref.id for part in trained.slices(step) for ref in part)
     assert (batch.skills, batch.draws) == (("skills/skill_v0000.md",), (0,))
-    evaluation = planned(trained, step, "evaluate")
+    evaluation = planned_rollouts(trained, step, "evaluate")
     # What is rolled out ahead for the next step is no part of it.
     assert list(evaluation) == [Split.VAL]
     assert set(evaluation[Split.VAL].item_ids) == {ref.id for ref in trained.item_refs(Split.VAL)}
@@ -83,7 +83,7 @@ def test_a_stage_plans_items_under_skills(trained: TrainingRun) -> None:
 
 
 def test_the_newest_stage_with_rollouts_is_found(trained: TrainingRun) -> None:
-    moments = reached(trained)
+    moments = reached_moments(trained)
     newest = find_stage(trained, moments, "", "")
     assert (newest.moment.kind, newest.name, list(newest.splits)) == ("final", "test", [Split.TEST])
     named = find_stage(trained, moments, "steps/step_0001", "rollout")
@@ -92,7 +92,7 @@ def test_the_newest_stage_with_rollouts_is_found(trained: TrainingRun) -> None:
     assert (unknown.moment.name, unknown.name) == ("steps/step_0001", "evaluate")
     assert find_stage(trained, moments, "x", "x") == newest
     # What a candidate has to beat.
-    beaten = [current_before(trained, moment) for moment in trained.timeline[:2]]
+    beaten = [rival_before(trained, moment) for moment in trained.timeline[:2]]
     assert beaten == [None, "skills/skill_v0000.md"]
 
 
@@ -100,13 +100,13 @@ def test_a_run_that_has_just_begun() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=12)
     training.prepare()
     run = training.run
-    assert reached(run) == run.timeline[:1]
-    found = find_stage(run, reached(run), "", "")
+    assert reached_moments(run) == run.timeline[:1]
+    found = find_stage(run, reached_moments(run), "", "")
     assert (found.name, len(found.splits[Split.VAL].item_ids)) == ("seed", 12)
     assert [one.label for one in skills_of(run, found.moment, "seed", found.splits[Split.VAL].skills)] == ["seed"]
     store_plan(run, run.timeline[0], "seed", [])
     run.store.delete(run.keys.moment(run.timeline[0]).plan("seed"))
-    assert find_stage(run, reached(run), "", "").name == ""
+    assert find_stage(run, reached_moments(run), "", "").name == ""
 
 
 def test_a_step_reflects_on_every_item_of_its_batch(trained: TrainingRun) -> None:
@@ -203,7 +203,7 @@ def test_calls_are_stored_before_their_task_ends_and_count_once(monkeypatch: pyt
             raise refusals.pop(0)
 
     monkeypatch.setattr(training.store, "put_bytes", put_without_answer)
-    with optimizing(run, run.timeline[1], "reflect") as models:
+    with open_assistants(run, run.timeline[1], "reflect") as models:
 
         def ask(question: str) -> None:
             messages = [Message(role="system", content="Answer."), Message(role="user", content=question)]

@@ -1,4 +1,4 @@
-"""Judging workbooks that are made to hurt whoever opens them; each is opened for real, in the judge's process."""
+"""Judging workbooks that are made to hurt whoever opens them; each is opened for real, in the score_files's process."""
 
 import io
 import json
@@ -21,13 +21,13 @@ from skillopt_airflow.sandbox.staging import is_locked
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.tasks.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.training.rollouts import judging
-from skillopt_airflow.training.rollouts.judging import Case, judge, judged_repository
+from skillopt_airflow.training.rollouts.judging import Case, score_files, score_repository
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload
 from tests.sandbox.small_repository import GOLD, RECORD, added
 from tests.training.in_process import Training
 
 MEGABYTE = 1024 * 1024
-CANARY = "canary-of-the-judge"
+CANARY = "canary-of-the-score_files"
 SHEET = "xl/worksheets/sheet1.xml"
 HEAD = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
@@ -147,8 +147,8 @@ def deep_nesting() -> bytes:
 
 
 def as_judge(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have these lines run in the judge's process before its own program."""
-    program = folder / "judge"
+    """Have these lines run in the score_files's process before its own program."""
+    program = folder / "score_files"
     program.write_text(
         f"#!{limited_process.sys.executable}\nimport json, os, resource, runpy, sys\n{lines}"
         "sys.argv = sys.argv[3:]\n"
@@ -195,7 +195,7 @@ def test_a_hostile_workbook_scores_zero_and_the_target_is_told_why(
 ) -> None:
     if kind.startswith("zip bomb"):
         with_less_memory(tmp_path, monkeypatch)
-    score = judge(CASE, {"output.xlsx": HOSTILE[kind]()}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": HOSTILE[kind]()}, GOLDEN)
     assert (score.hard, score.soft) == (0.0, 0.0)
     assert "cannot be read as a workbook" in score.feedback or "could not be read within" in score.feedback
     assert len(score.feedback) < 400
@@ -203,7 +203,7 @@ def test_a_hostile_workbook_scores_zero_and_the_target_is_told_why(
 
 def test_a_workbook_without_sheets_is_wrong_even_where_nothing_is_expected() -> None:
     none = with_part("xl/workbook.xml", HEAD + f"<workbook {MAIN}/>".encode())
-    score = judge(CASE, {"output.xlsx": none}, {"golden.xlsx": book()})
+    score = score_files(CASE, {"output.xlsx": none}, {"golden.xlsx": book()})
     assert (score.hard, score.feedback.splitlines()[0]) == (0.0, "the sheet 'Sheet' is missing")
 
 
@@ -211,7 +211,7 @@ def test_a_huge_declared_size_costs_nothing() -> None:
     rows = '<row r="1"><c r="A1"><v>1</v></c></row><row r="2"><c r="A2"><v>2</v></c></row>'
     far = f'{rows}<row r="1048576"><c r="XFD1048576"><v>3</v></c></row>'
     huge = with_part(SHEET, sheet(far, before='<dimension ref="A1:XFD1048576"/>'))
-    assert judge(CASE, {"output.xlsx": huge}, GOLDEN).hard == 1.0
+    assert score_files(CASE, {"output.xlsx": huge}, GOLDEN).hard == 1.0
 
 
 @pytest.mark.nightly
@@ -222,19 +222,19 @@ def test_whole_columns_of_a_workbook_without_end_are_judged_within_the_limits(
     with_less_memory(tmp_path, monkeypatch)
     item = CASE.item.model_copy(update={"public": {**CASE.item.public, "answer_position": "A:ZZ"}})
     far = with_part(SHEET, sheet('<row r="1048576"><c r="XFD1048576"><v>3</v></c></row>'))
-    score = judge(CASE.model_copy(update={"item": item}), {"output.xlsx": far}, GOLDEN)
+    score = score_files(CASE.model_copy(update={"item": item}), {"output.xlsx": far}, GOLDEN)
     assert score.hard == 0.0
     assert "could not be read within 30 s and 1024 MB" in score.feedback
 
 
 def test_links_climbing_names_and_external_entities_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(CANARY)
-    score = judge(CASE, {"output.xlsx": linked_archive(tmp_path)}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": linked_archive(tmp_path)}, GOLDEN)
     assert score.hard == 1.0
     assert CANARY not in score.feedback
     assert not (tmp_path / "written").exists()
     assert not Path("/tmp/skillopt-climbed-out").exists()
-    score = judge(CASE, {"output.xlsx": external_entity(tmp_path)}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": external_entity(tmp_path)}, GOLDEN)
     assert score.hard == 0.0
     assert CANARY not in score.feedback
 
@@ -242,30 +242,30 @@ def test_links_climbing_names_and_external_entities_lead_nowhere(tmp_path: Path)
 def test_a_reference_to_another_workbook_is_not_followed() -> None:
     formula = '<row r="1"><c r="A1"><f>[1]Sheet1!$A$1</f></c></row>'
     links = b'<externalReferences xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"/>'
-    score = judge(CASE, {"output.xlsx": with_part("xl/externalLinks/externalLink1.xml", HEAD + links)}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": with_part("xl/externalLinks/externalLink1.xml", HEAD + links)}, GOLDEN)
     assert score.hard == 1.0
-    score = judge(CASE, {"output.xlsx": with_part(SHEET, sheet(formula))}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": with_part(SHEET, sheet(formula))}, GOLDEN)
     assert "found a formula, which nothing calculates" in score.feedback
 
 
 def test_a_workbook_with_another_value_has_half_a_score() -> None:
-    other = judge(CASE, {"output.xlsx": book(1, 3)}, GOLDEN)
+    other = score_files(CASE, {"output.xlsx": book(1, 3)}, GOLDEN)
     assert (other.hard, other.soft) == (0.0, 0.5)
 
 
 @pytest.mark.nightly
 def test_a_reference_that_cannot_be_read_is_nobody_s_score() -> None:
     with pytest.raises(SandboxError, match=r"item 1 of spreadsheetbench .* reference files are at fault"):
-        judge(CASE, {"output.xlsx": book(1, 2)}, {"golden.xlsx": b"broken"})
+        score_files(CASE, {"output.xlsx": book(1, 2)}, {"golden.xlsx": b"broken"})
 
 
 def test_a_judge_that_cannot_start_is_nobody_s_score(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited_process.sys, "executable", "/nowhere/python")
     with pytest.raises(SandboxError, match="cannot start"):
-        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+        score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
     monkeypatch.setattr(limited_process.sys, "executable", "/bin/false")
     with pytest.raises(SandboxError, match=r"did not get ready: .*exit status 1"):
-        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+        score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
 
 
 def test_the_folder_of_a_judge_is_swept_when_its_task_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,13 +277,13 @@ def test_the_folder_of_a_judge_is_swept_when_its_task_was_killed(monkeypatch: py
 
     monkeypatch.setattr(limited_process.LimitedProcess, "_start", start)
     with pytest.raises(SandboxError, match="no memory"):
-        judge(CASE, {}, GOLDEN)
+        score_files(CASE, {}, GOLDEN)
     assert held == [True]
 
 
 def judging_by(shell: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a shell script for a judge, which has got ready."""
-    program = folder / "judge"
+    """Have a shell script for a score_files, which has got ready."""
+    program = folder / "score_files"
     program.write_text(f'#!/bin/sh\nread -r request\necho \'{{"refused": "", "bytes": 0}}\'\n{shell}\n')
     program.chmod(0o755)
     monkeypatch.setattr(limited_process.sys, "executable", str(program))
@@ -296,7 +296,7 @@ def test_a_judge_that_had_no_time_or_was_killed_is_nobody_s_score(
     monkeypatch.setattr(judging, "LIMITS", judging.LIMITS._replace(wall_seconds=1))
     judging_by(shell, tmp_path, monkeypatch)
     with pytest.raises(SandboxError, match=f"item 1 of spreadsheetbench .* {end}"):
-        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+        score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
 
 
 @pytest.mark.parametrize("end", ["kill -XCPU $$", "kill -SEGV $$", "exit 1"])
@@ -304,13 +304,13 @@ def test_a_judge_that_a_workbook_uses_up_scores_zero(end: str, tmp_path: Path, m
     score_json = '{"hard": 0, "soft": 0, "feedback": "no output.xlsx was saved"}'
     without = f"""read -r case; printf '%s\\n%s' '{{"refused": "", "bytes": {len(score_json)}}}' '{score_json}'"""
     judging_by(f"if [ -e produced/output.xlsx ]; then {end}; else {without}; fi", tmp_path, monkeypatch)
-    score = judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+    score = score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
     assert (score.hard, score.soft) == (0.0, 0.0)
     assert "could not be read within 30 s and 1024 MB" in score.feedback
 
 
 def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a judge of the test's own finds in its process."""
+    """What a score_files of the test's own finds in its process."""
     lines = (
         "from skillopt_airflow import benchmarks\n"
         "from skillopt_airflow.core.values.types import Score\n"
@@ -322,7 +322,7 @@ def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypa
     )
     as_judge(lines, tmp_path, monkeypatch)
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", CANARY)
-    limits, environment, folder = json.loads(judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN).feedback)
+    limits, environment, folder = json.loads(score_files(CASE, {"output.xlsx": book(1, 2)}, GOLDEN).feedback)
     assert [limits[0], *limits[2:]] == [[1024 * MEGABYTE] * 2, [MEGABYTE] * 2, [0, 0]]
     # Seconds of a processor from now on, at whose end a signal tells it from a process that the kernel ends for memory.
     assert 30 < limits[1][0] < 60
@@ -356,7 +356,7 @@ class Runs:
 def judged(change: bytes, run: Any, recorded: str = "") -> Rollout:
     item = BENCHMARK.item({**RECORD, "patch": recorded})
     left = Trajectory(item_id=item.id, status=Status.OK)
-    return judged_repository(BENCHMARK, item, left, {"patch.diff": change}, run)
+    return score_repository(BENCHMARK, item, left, {"patch.diff": change}, run)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_a_file_of_another_encoding_is_judged_by_its_bytes_and_stored_as_unicode
     found = judged(change, run)
     assert [order.patch.encode(errors="surrogateescape") for order in run.orders] == [change]
     assert "na\N{REPLACEMENT CHARACTER}ve" in found.model_dump_json()
-    # What a judge could not say of it is not asked again of what is stored, which is another change.
+    # What a score_files could not say of it is not asked again of what is stored, which is another change.
     for patch, status in ((change, Status.SANDBOX_ERROR), (OTHER.encode(), Status.JUDGE_ERROR)):
         failed = judged(patch, away)
         assert (failed.trajectory.status, failed.score) == (status, None)

@@ -12,10 +12,10 @@ from skillopt_airflow.training.rollouts.rollout_plan import (
     CALLS_PER_CONTAINER,
     MAX_CHUNKS,
     chunks_of,
+    find_chunk,
     ids,
     largest_plan,
     parts_of,
-    planned,
     store_plan,
 )
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload
@@ -131,7 +131,7 @@ def test_a_plan_never_gets_shorter() -> None:
     assert len(store_plan(run, moment, "evaluate", [])) == 0
     assert len(store_plan(run, moment, "evaluate", chunks)) == len(chunks) == 4
     refs = store_plan(run, moment, "evaluate", chunks[:1])
-    assert [len(planned(run, ref)[1].item_ids) for ref in refs] == [6, 0, 0, 0]
+    assert [len(find_chunk(run, ref)[1].item_ids) for ref in refs] == [6, 0, 0, 0]
     empty = ChunkWorkload(run, refs[2], "dag-run")
     assert (empty.items, empty.tally().coverage) == ([], 1.0)
     assert len(store_plan(run, moment, "evaluate", [])) == 4

@@ -9,7 +9,7 @@ from skillopt_airflow.core.values.model_protocols import Output
 from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.optimizer.learning_rate import Ranking
-from skillopt_airflow.training.run.answer_cache import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.training.run.answer_cache import CachedOptimizer, CachedTarget
 from tests.training.local_store import LocalStore
 
 
@@ -28,8 +28,8 @@ class Counting:
         return output_type.model_validate({"order": [self.asked]})
 
 
-def remembering(shelf: Any, counting: Counting, model: str = "m") -> RememberingOptimizer:
-    return RememberingOptimizer(lambda: counting, model, shelf, "answers/")
+def remembering(shelf: Any, counting: Counting, model: str = "m") -> CachedOptimizer:
+    return CachedOptimizer(lambda: counting, model, shelf, "answers/")
 
 
 def test_an_answer_is_paid_once_also_by_another_process() -> None:
@@ -41,7 +41,7 @@ def test_an_answer_is_paid_once_also_by_another_process() -> None:
     assert key.startswith("answers/rank-")
     # No connection is made for a known answer.
     unreachable = Mock(side_effect=AssertionError("connected"))
-    memory = RememberingOptimizer(unreachable, "m", shelf, "answers/")
+    memory = CachedOptimizer(unreachable, "m", shelf, "answers/")
     assert memory.ask("rank", "i", "p", Ranking) == first
 
 
@@ -99,7 +99,7 @@ def test_a_reply_of_the_target_is_paid_once() -> None:
     shelf, talking = LocalStore(), Talking()
 
     def ask(text: str, picture: bytes = b"") -> str:
-        target = RememberingTarget(lambda: talking, "m", shelf, "answers/")  # type: ignore[arg-type]
+        target = CachedTarget(lambda: talking, "m", shelf, "answers/")  # type: ignore[arg-type]
         return target.ask("follow_up", [Message(role="user", content=text)], {"a.png": picture} if picture else {})
 
     assert [ask("why?"), ask("why?"), ask("how?")] == ["follow_up 1", "follow_up 1", "follow_up 2"]

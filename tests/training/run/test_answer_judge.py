@@ -18,7 +18,7 @@ from skillopt_airflow.optimizer.judge import check_judge, judge_settings
 from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.tasks.protocols import AsksJudge
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
-from skillopt_airflow.training.prepare.preparation import estimated
+from skillopt_airflow.training.prepare.preparation import estimate_run
 from skillopt_airflow.training.report.history import history_of
 from skillopt_airflow.training.report.reporting import view_of, write_report
 from skillopt_airflow.training.rollouts.batch_job import BatchWork
@@ -249,7 +249,7 @@ def test_the_judge_is_tried_before_the_first_batch_and_what_it_costs_is_estimate
     trained = training(budget__max_calls=10_000, preflight=True)
     trained.prepare()
     sizes = {split: len(trained.run.items(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)}
-    found = estimated(trained.run, sizes).totals.calls
+    found = estimate_run(trained.run, sizes).totals.calls
     assert found["judge"] == found["target"]
     trained()
     calls = judged_calls(trained)
@@ -257,7 +257,7 @@ def test_the_judge_is_tried_before_the_first_batch_and_what_it_costs_is_estimate
     assert len(calls) <= found["judge"]
     rules = training(evaluation__judge="rules", model__judge=None)
     rules.prepare()
-    assert "judge" not in estimated(rules.run, sizes).totals.calls
+    assert "judge" not in estimate_run(rules.run, sizes).totals.calls
 
 
 @pytest.mark.nightly

@@ -16,7 +16,7 @@ from skillopt_airflow.core.values.pictures import marked
 from skillopt_airflow.core.values.types import DATA_SPLITS, Split
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.prepare.data_items import unusable_items
-from skillopt_airflow.training.prepare.preparation import estimated
+from skillopt_airflow.training.prepare.preparation import estimate_run
 from skillopt_airflow.training.report.reporting import view_of, write_report
 from skillopt_airflow.training.rollouts.batch_job import BatchWork, check_batchable
 from skillopt_airflow.training.run.run import contents, pictures
@@ -91,7 +91,7 @@ def test_a_damaged_picture_is_told_with_its_row(folder: Path) -> None:
     (folder / "letters.json").write_text(json.dumps(rows))
     run = prepared().run
     [told] = unusable_items({split: run.items(split) for split in DATA_SPLITS})
-    assert "(id r07) is of no use and counts as failed: scans/torn.tif: the picture is damaged" in told
+    assert "(id r07) is unusable and counts as failed: scans/torn.tif: the picture is damaged" in told
 
 
 @pytest.mark.nightly
@@ -99,7 +99,7 @@ def test_a_damaged_picture_is_told_with_its_row(folder: Path) -> None:
 def test_pictures_count_in_the_estimate(folder: Path, target: str, tokens: int) -> None:
     run = prepared(target).run
     sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
-    target = estimated(run, sizes).roles[0]
+    target = estimate_run(run, sizes).roles[0]
     text = len(run.benchmark.messages(run.items(Split.TRAIN)[0].public, "")[-1].content) + len(run.skill(0).text)
     assert target.likely.prompt / target.calls == pytest.approx(tokens + text / 4, abs=5)
 
@@ -161,7 +161,7 @@ def test_what_an_analyst_sees_is_estimated(folder: Path) -> None:
     for most in (0, 4, 50):
         run = prepared(gradient__show_pictures=most).run
         sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
-        optimizer = estimated(run, sizes).roles[-1]
+        optimizer = estimate_run(run, sizes).roles[-1]
         reflections = optimizer.calls / 2 - (run.record.steps_in_epoch + 1) * run.config.train.num_epochs
         tokens.append(optimizer.likely.prompt / reflections)
     picture = 85 + 170 * 4

@@ -14,7 +14,7 @@ from skillopt_airflow.core.values.types import Split, Status
 from skillopt_airflow.gateway import web_search
 from skillopt_airflow.gateway.web_search import SearchUpstream
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_search import PER_TURN, StoredAnswers, run_search, search_settings
+from skillopt_airflow.training.run.run_documents import PER_TURN, StoredSearches, run_search, search_settings
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.gateway.search_rig import KEY, SearchServer, search_server
 from tests.training.in_process import InProcessConnections
@@ -26,8 +26,8 @@ DAY = "2026-11-23"
 PAGE = "https://news.example/orders"
 
 
-def answers(store: LocalStore, day: str = DAY, **shaping: Any) -> StoredAnswers:
-    return StoredAnswers(store, f"searches/sealqa/{day}/", {"conn_id": "a"} | shaping)
+def answers(store: LocalStore, day: str = DAY, **shaping: Any) -> StoredSearches:
+    return StoredSearches(store, f"searches/sealqa/{day}/", {"conn_id": "a"} | shaping)
 
 
 def test_the_first_answer_is_stored_by_what_was_asked_and_the_day() -> None:

@@ -1,4 +1,4 @@
-"""The knobs of what a run uses: budget, models, data, containers, the object store and searches."""
+"""Knobs of a run's resources: budget, models, data, containers, the object store and web search."""
 
 from typing import Annotated, Literal, Self
 
@@ -13,49 +13,48 @@ TRY_SECONDS = 20.0
 MAX_PAUSE = 20.0
 """Seconds between two tries."""
 SEARCH_PATIENCE = TRIES * (TRY_SECONDS + MAX_PAUSE)
-"""Seconds after which no answer can come."""
+"""Seconds that all tries of a search can take."""
 
 
 class SearchGroup(Group):
-    """The server of the target's searches."""
+    """Web search of the target."""
 
     conn_id: ObjectName | None = None
-    """Airflow connection (type http) of a search server, such as skillopt_search; its extra has the kind: searxng,
-    brave or tavily. When unset, searches look through the documents that an item brings with it, and nothing leaves
-    the host."""
+    """Airflow connection (type http) of a search server, such as skillopt_search. Its extra names the kind: searxng,
+    brave or tavily. Default: search an item's own documents, without network access."""
 
 
 JUDGE_CONN_ID = "skillopt_judge"
 """Connection of the judge, if Airflow has it."""
 RATIO = r"^\d+:\d+:\d+(:\d+)?$"
-# YAML takes 2:1:7 without quotes for a number.
+# YAML reads 2:1:7 without quotes as a number.
 RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
-# Docker takes 0 for no limit.
+# Docker reads 0 as no limit.
 MEMORY = r"^[1-9]\d*[kmg]$"
 MEMORY_SPELLED = "write it as 512m or 4g"
 PREFIX = r"^([^/]+/)*$"
 
 
 class Price(Group):
-    """A model's price in US dollars for a million tokens."""
+    """A model's price in US dollars per million tokens."""
 
     input: Annotated[float, Field(ge=0.0)]
-    """Tokens that the model reads."""
+    """US dollars per million tokens that the model reads."""
     output: Annotated[float, Field(ge=0.0)]
-    """Tokens that the model writes."""
+    """US dollars per million tokens that the model writes."""
 
 
 class BudgetGroup(Group):
-    """Limits on model calls; a run that would pass one stops after the current step."""
+    """Limits on model calls. A run stops after the current step if another step would exceed one."""
 
     max_calls: Positive | None = None
-    """Model calls of the run, target and optimizer together; no limit when unset."""
+    """Maximum model calls of the run, all models together. Default: no limit."""
     max_tokens: Positive | None = None
-    """Tokens read and written, target and optimizer together; no limit when unset."""
+    """Maximum tokens that all models together read and write. Default: no limit."""
     max_usd: Annotated[float, Field(gt=0.0)] | None = None
-    """US dollars; no limit when unset. Every model that the run asks needs a known price then."""
+    """Maximum cost in US dollars. Needs a known price for each model that the run calls. Default: no limit."""
     prices: dict[str, Price] = Field(default_factory=dict)
-    """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
+    """Prices by model, such as openai-chat:gpt-5. They override the table of the genai-prices package."""
 
     @property
     def is_limited(self) -> bool:
@@ -63,51 +62,51 @@ class BudgetGroup(Group):
 
 
 class ModelGroup(Group):
-    """The frozen target, the optimizer, and how they are reached."""
+    """The target, optimizer and judge models, their connections and sampling."""
 
     target_conn_id: ObjectName = "skillopt_target"
-    """Airflow connection (type pydanticai) of the model that executes items."""
+    """Airflow connection (type pydanticai) of the target model, which executes items."""
     optimizer_conn_id: ObjectName = "skillopt_optimizer"
-    """Airflow connection (type pydanticai) of the model that writes edits."""
+    """Airflow connection (type pydanticai) of the optimizer model, which writes edits."""
     target: ObjectName | None = None
-    """Target model such as openai-chat:gpt-5; the connection's own when unset."""
+    """Target model, such as openai-chat:gpt-5. Default: the connection's model."""
     optimizer: ObjectName | None = None
-    """Optimizer model; the connection's own when unset."""
+    """Optimizer model, such as openai-chat:gpt-5. Default: the connection's model."""
     judge: ObjectName | None = None
-    """Model that judges answers, in a benchmark that asks one. It is behind the connection skillopt_judge, or the
-    optimizer's if there is none. Default: the connection's own."""
+    """Judge model, for benchmarks that use one. Its connection is skillopt_judge, or the optimizer's if that doesn't
+    exist. Default: the connection's model."""
     harness: HarnessName = "chat"
     """Program that runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
     max_turns: Positive = 1
-    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
-    harness tools, which needs at least 2. The agent CLIs set their own limits."""
+    """Maximum answers of the target per item, in a conversation with the benchmark's feedback. With harness tools:
+    maximum model calls, at least 2. The agent CLIs set their own limits."""
     reasoning_effort: Effort | None = None
-    """Reasoning effort of the target, such as low; or its most tokens of thinking; or on or off, for servers with such
-    a switch (Qwen on vLLM). Default: the provider's."""
+    """Reasoning effort of the target, such as low, or its maximum thinking tokens. Or on or off, for servers with this
+    switch (Qwen on vLLM). Default: the provider's."""
     optimizer_reasoning_effort: Effort | None = None
-    """The same of the optimizer. Default: the provider's."""
+    """Reasoning effort of the optimizer, with the same values. Default: the provider's."""
     optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    """Sampling temperature of the optimizer; the provider's default when unset."""
+    """Sampling temperature of the optimizer. Default: the provider's."""
     optimizer_max_tokens: Positive | None = None
-    """Most tokens of one answer of the optimizer, or the judge, its thinking included. Default: 1,000 to 32,000 by the
-    purpose of the call, and its thinking. A higher value doesn't raise these."""
+    """Maximum tokens per answer of the optimizer or the judge, thinking included. Default: 1,000 to 32,000 by the
+    purpose of the call, plus thinking. A higher value doesn't raise these."""
     batch: bool = False
-    """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
+    """Send evaluation and test items as one job of the provider's batch API. Costs half and takes hours instead of
     minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    """Sampling temperature of the target; the provider's default when unset."""
+    """Sampling temperature of the target. Default: the provider's."""
     max_tokens: Positive = 16_384
-    """Most tokens of one answer of the target."""
+    """Maximum tokens per answer of the target."""
     concurrency: Positive = 32
-    """Model calls of the run's rollouts in flight; the containers that run at the same time have equal shares, of at
-    least 1."""
+    """Maximum concurrent model calls of the run's rollouts. Containers that run at the same time share it equally, with
+    at least 1 each."""
     call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
-    """Seconds that one try of a model call may take. A call is tried five times, and one of the optimizer ends after
-    five of these."""
+    """Seconds per attempt of a model call. A call has five attempts. An optimizer call ends after five times this
+    timeout in any case."""
 
     @property
     def optimizer_thoughts(self) -> int:
-        """Return the most tokens that the optimizer thinks before an answer; 0 if it isn't set to think."""
+        """Return the optimizer's maximum thinking tokens per answer; 0 if thinking isn't set."""
         effort = self.optimizer_reasoning_effort
         if isinstance(effort, int):
             return effort
@@ -120,7 +119,9 @@ class ModelGroup(Group):
             ("optimizer_", self.optimizer_reasoning_effort, self.optimizer_max_tokens),
         ):
             if isinstance(effort, int) and most is not None and effort >= most:
-                raise ValueError(f"{role}reasoning_effort = {effort} is a part of {role}max_tokens = {most}: lower it")
+                raise ValueError(
+                    f"{role}reasoning_effort = {effort} must be less than {role}max_tokens = {most}, which includes it"
+                )
         return self
 
     @model_validator(mode="after")
@@ -134,26 +135,27 @@ class DataGroup(Group):
     """The source of the items and their split."""
 
     uri: ObjectName = "sample"
-    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder; `*`
-    in that of a file stands for any characters of a name."""
+    """Local path (relative to the benchmark's folder), file:// or s3:// URL of a file or a split folder. A `*` in a
+    file name matches any characters."""
     split_mode: Literal["ratio", "split_dir", "manifest"] = "ratio"
-    """ratio cuts one file (such as .json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or
-    another of these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""
+    """Source of the splits. ratio divides one file (such as .json, .jsonl, .csv or .parquet). split_dir reads
+    train|val|test/items.json, or another of these extensions, and publish/items.json if it exists. manifest reads
+    either and splits it by split_manifest."""
     split_manifest: ObjectName | None = None
-    """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json,
-    or of a folder with lists of ids in train|val|test/items.json; for split_mode manifest."""
+    """Path or URL, like uri, of a JSON document that lists the ids per split, such as another run's data_manifest.json.
+    Or a folder with lists of ids in train|val|test/items.json. For split_mode manifest."""
     split_ratio: Annotated[str, Field(pattern=RATIO), spelled(RATIO, RATIO_SPELLED)] = "2:1:7"
-    """Parts of train, val and test in ratio mode; a fourth is that of publish."""
+    """Shares of train, val and test in ratio mode. A fourth number is the share of publish."""
     split_seed: int = 42
     """Seed of the shuffle before a ratio split."""
     corpus: ObjectName | None = None
-    """Address, like uri, of a folder of documents that all items share; every sandbox can read it. Files and folders
-    whose names begin with a dot are left out."""
+    """Path or URL, like uri, of a folder of documents that all items share. Every sandbox can read it. Files and
+    folders whose names begin with a dot are left out."""
     limit: Positive | None = None
-    """Use only the first so many items of every split; all when unset."""
+    """Maximum items per split; the first ones are used. Default: all."""
     task_type: ObjectName | None = None
-    """Key of a record that holds the type of its task, or a list of types, by which scores are told, too;
-    metadata.subject is the key of an object in the record."""
+    """Key in each record of its task type, or of a list of types. Scores are also reported per type. A nested key is
+    written as metadata.subject."""
 
     @model_validator(mode="after")
     def _manifest(self) -> Self:
@@ -170,46 +172,44 @@ class DataGroup(Group):
 
 
 class SandboxGroup(Group):
-    """The containers that rollouts run in."""
+    """The containers or pods that rollouts run in."""
 
     engine: Literal["docker", "kubernetes"] = "docker"
-    """Docker containers or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
+    """Engine of the sandboxes: Docker containers, or pods of a Kubernetes cluster. Fixed when the DAG is parsed."""
     conn_id: ObjectName | None = None
     """Airflow connection of a remote engine (type docker), or of the cluster and the pods' namespace (type kubernetes).
     Default: the worker's own engine, or kubernetes_default."""
     image: ObjectName | None = None
-    """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
+    """Image that contains include/skillopt_airflow/rollout. Default: the project's image for the harness."""
     registry: ObjectName | None = None
-    """Registry, or a part of one, that has the project's own images, such as registry.example.com/skillopt; these are
-    all whose names begin with skillopt- and hold no slash. Their tags are pulled again for each run. Default: the
+    """Registry, or a part of one, of the project's own images, such as registry.example.com/skillopt. These are the
+    images whose names begin with skillopt- and have no slash. Their tags are pulled again per run. Default: the
     engine's own images."""
     items_per_container: Positive = 2000
-    """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
-    isolation from each other. Chunks have fewer, see max_containers; a stage has at most 1,024 chunks."""
+    """Maximum items per chunk. The items of a chunk share a container unless they execute code from the target. Chunks
+    are usually smaller, see max_containers; a stage has at most 1,024 chunks."""
     max_containers: Positive = 4
-    """Containers of a stage at the same time, between which its items are divided evenly; fixed when the DAG is
-    parsed."""
+    """Maximum concurrent containers per stage; its items are divided evenly. Fixed when the DAG is parsed."""
     cpus: Annotated[float, Field(gt=0.0)] = 1.0
-    """Processors that one container may use."""
+    """Processors per container."""
     memory: Annotated[str, Field(pattern=MEMORY), spelled(MEMORY, MEMORY_SPELLED)] = "512m"
-    """Memory that one container may use, swap included."""
+    """Memory per container, including swap."""
     output_mb: Positive = 256
-    """Megabytes that one container may write."""
+    """Maximum megabytes that one container writes."""
     timeout: Positive = 900
-    """Seconds that one container may run without an item ending; fixed when the DAG is parsed."""
+    """Seconds that one container may run without finishing an item. Fixed when the DAG is parsed."""
     code_timeout: Positive = 60
-    """Seconds that one execution of code which the target wrote may take."""
+    """Seconds per execution of code from the target."""
     test_timeout: Positive = 900
-    """Seconds that the tests which judge a repository may take, in a container of their own; fixed when the DAG is
-    parsed."""
+    """Seconds for a repository's tests, which run in a separate container. Fixed when the DAG is parsed."""
     item_registry: str = ""
-    """Registry, or a part of one, in front of the images that items name, such as registry.example.com/mirror; they are
-    taken as they are named when empty."""
+    """Registry, or a part of one, to prepend to the images that items name, such as registry.example.com/mirror. Empty:
+    use the names as they are."""
     pool: ObjectName = "default_pool"
-    """Airflow pool of the tasks that run containers or ask the optimizer. Fixed when the DAG is parsed."""
+    """Airflow pool of the tasks that run containers or call the optimizer. Fixed when the DAG is parsed."""
     queue: ObjectName | None = None
-    """Queue of the tasks that need a Docker engine, for executors whose workers listen to queues; the executor's
-    default when unset. Fixed when the DAG is parsed."""
+    """Queue of the tasks that need a Docker engine, for executors with queues. Default: the executor's. Fixed when the
+    DAG is parsed."""
 
     @property
     def gateway_image(self) -> str:
@@ -218,15 +218,14 @@ class SandboxGroup(Group):
 
     @property
     def has_own_image(self) -> bool:
-        """Return whether the image is one of the project's own, which `registry` describes."""
         return self.image is None or _is_own(self.image)
 
     def registered(self, image: str) -> str:
-        """Return the full name of an image, which is that in the registry for one of the project's own."""
+        """Return the full name of an image, with the registry if it's one of the project's own."""
         return f"{self.registry}/{image}" if _is_own(image) and self.registry is not None else image
 
     def renews(self, image: str) -> bool:
-        """Return whether an image is pulled even if it is there, since its tag may mean another one by now."""
+        """Return whether to pull an image even if the engine has it, because its tag may have moved."""
         return self.registry is not None and image.startswith(f"{self.registry}/") and "@" not in image
 
 
@@ -235,7 +234,7 @@ def _is_own(image: str) -> bool:
 
 
 class StorageGroup(Group):
-    """The object store."""
+    """The object store's connection, buckets and prefix."""
 
     conn_id: ObjectName = "skillopt_s3"
     """Airflow connection (type aws) of the object store."""
@@ -244,4 +243,4 @@ class StorageGroup(Group):
     artifact_bucket: ObjectName = "skillopt-artifacts"
     """Bucket of the published skills."""
     prefix: Annotated[str, Field(pattern=PREFIX), spelled(PREFIX, "write it as team-a/ or a/b/")] = ""
-    """Key prefix inside both buckets; empty, or ends with a slash."""
+    """Key prefix in both buckets: empty, or with a slash at the end."""

@@ -1,4 +1,4 @@
-"""What Airflow's tasks do: they open a run, call one stage of training/ and return a small reference.
+"""The bodies of Airflow's tasks: open a run, call one stage of training/, return a small reference.
 
 Enter by stages.py.
 The order of the tasks is in pipeline/training.py.

@@ -1,4 +1,4 @@
-"""The outside world of a run behind Airflow's connections, and what a run needs whose tasks run on several hosts."""
+"""Airflow's connections as a run's `Connections`, and checks for tasks on several hosts."""
 
 import os
 import re
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 
 class AirflowConnections:
-    """Buckets, models, prices and the image behind Airflow's connections; looked up when they are asked for."""
+    """Buckets, models, prices and the image from Airflow's connections, looked up on demand."""
 
     def __init__(self) -> None:
-        # Airflow's masker of secrets breaks where two threads look up connections that it does not know yet.
+        # Airflow's secrets masker fails if two threads look up new connections concurrently.
         self._lookup = threading.Lock()
 
     def s3_client(self, storage: StorageGroup, config: "Config | None" = None) -> "S3Client":
-        """Return the client of the run's connection; `config` adds to that of the connection."""
+        """Return the connection's client; `config` adds to its settings."""
         with self._lookup:
             hook = _s3_hook(storage)
-            # The hook's own client reads the source of the whole call stack to put an operator's name into the user
-            # agent: 0.4 s of CPU in each task, where the client itself takes 0.1 s.
+            # The hook's own client reads the source of the whole call stack to name an operator in the user
+            # agent: 0.4 s of CPU per task; the client itself takes 0.1 s.
             client: S3Client = hook.get_session(region_name=hook.region_name).client(
                 "s3",
                 endpoint_url=hook.conn_config.get_service_endpoint_url("s3"),
@@ -89,7 +89,9 @@ class AirflowConnections:
                 reasoning_effort=model.optimizer_reasoning_effort,
                 timeout=model.call_timeout,
             )
-            return _asked("optimizer", model, on_call, begin, settings, output, attempts, model.optimizer_thoughts)
+            return _structured_model(
+                "optimizer", model, on_call, begin, settings, output, attempts, model.optimizer_thoughts
+            )
 
     def judge(
         self,
@@ -99,13 +101,13 @@ class AirflowConnections:
         output: OutputForm = "auto",
         attempts: int = MODEL_ATTEMPTS,
     ) -> "AbstractContextManager[Optimizer]":
-        """Open the judge behind pydantic-ai; how it samples is left to its provider."""
+        """Open the judge with pydantic-ai and the provider's sampling."""
         with self._lookup:
             settings = sampling_settings(None, max_tokens=model.optimizer_max_tokens, timeout=model.call_timeout)
-            return _asked("judge", model, on_call, begin, settings, output, attempts, 0)
+            return _structured_model("judge", model, on_call, begin, settings, output, attempts, 0)
 
     def target(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Target]":
-        """Open the target behind pydantic-ai, with the settings of its rollouts."""
+        """Open the target with pydantic-ai and its rollouts' settings."""
         from skillopt_airflow.models.connection import optimizer_model, target_dialect
         from skillopt_airflow.models.target import PydanticAITarget
 
@@ -142,7 +144,6 @@ class AirflowConnections:
             return search_upstream(BaseHook.get_connection(conn_id))
 
     def prices(self, config: TrainConfig) -> Prices:
-        """Return what the models of the run's connections cost, as far as it is known."""
         from skillopt_airflow.models.connection import host
         from skillopt_airflow.models.metering import price_of
 
@@ -150,13 +151,12 @@ class AirflowConnections:
         return {role: price_of(str(name), overrides, host(conn_id)) for role, (conn_id, name) in models.items()}
 
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
-        """Have named images of items on the engine; raise ImageMissing, with all that are missing."""
         from skillopt_airflow.sandbox.docker.item_images import ensure_named
 
         ensure_named(names, config.sandbox)
 
     def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
-        """Return the image's digest, after the models of these roles and the engine have shown that they are there."""
+        """Return the image's digest after checking these roles' models and the engine."""
         from skillopt_airflow.sandbox.docker.connection import image_digest
         from skillopt_airflow.sandbox.kubernetes.pod import require_digest
 
@@ -189,7 +189,7 @@ class AirflowConnections:
             server_check.check_harness(upstream, model.harness)
 
 
-def _asked(
+def _structured_model(
     role: Role,
     model: ModelGroup,
     on_call: "OnCall",
@@ -199,7 +199,7 @@ def _asked(
     attempts: int,
     thinking_tokens: int,
 ) -> "AbstractContextManager[Optimizer]":
-    """Open a model that is asked for structured answers."""
+    """Open a model for structured answers."""
     from skillopt_airflow.models.connection import optimizer_model
     from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 
@@ -217,14 +217,14 @@ def _asked(
 
 
 def _redacted(text: str) -> str:
-    """Return a text without the secrets of the connections that were looked up."""
+    """Return the text without secrets of the connections looked up so far."""
     from airflow.providers.common.compat.sdk import redact
 
     return str(redact(text))
 
 
 def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:
-    """Return connection and name of each of a run's models; the judge is among them if the run has one."""
+    """Return connection and name of each model, with the judge if the run has one."""
     models: dict[Role, tuple[str, str | None]] = {
         "target": (model.target_conn_id, model.target),
         "optimizer": (model.optimizer_conn_id, model.optimizer),
@@ -235,17 +235,17 @@ def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:
 
 
 def judge_conn_id(model: ModelGroup) -> str:
-    """Return the connection of the model that judges answers."""
+    """Return the judge model's connection."""
     from skillopt_airflow.models.connection import exists
 
     return JUDGE_CONN_ID if exists(JUDGE_CONN_ID) else model.optimizer_conn_id
 
 
 def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
-    """Open the run behind a task's reference.
+    """Open the run of a task's reference.
 
     Raises:
-        ConfigError: it asks for what no run may, since the DAG of an epoch can be triggered by hand.
+        ConfigError: it asks for something that runs may not; an epoch's DAG can be triggered by hand.
     """
     opened = RunRef.model_validate(ref)
     own = benchmark_config(opened.benchmark)
@@ -255,17 +255,17 @@ def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
     check_allowed(asked, own)
     run = TrainingRun(opened, AirflowConnections())
     if opened.storage != own.storage:
-        # Whoever may write there may have written the record, too.
+        # Anyone who can write to that bucket can forge the record, so check it too.
         with suppress(ObjectMissing):
             check_allowed(run.config, own)
     return run
 
 
 def check_engine(sandbox: SandboxGroup) -> None:
-    """Check that Airflow has the connection of the engine, if the configuration names one.
+    """Check that the engine's connection exists, if the configuration names one.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: it doesn't exist.
     """
     if sandbox.conn_id is not None:
         host = " and the engine's address, such as tcp://10.0.0.5:2376, as host" if sandbox.engine == "docker" else ""
@@ -274,7 +274,7 @@ def check_engine(sandbox: SandboxGroup) -> None:
 
 
 def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
-    """Open a bucket whose signed addresses are of the one kind that every region and server takes."""
+    """Open a bucket with signed URLs in the format that all regions and servers accept."""
     from botocore.config import Config
 
     from skillopt_airflow.store.objects import ObjectStore
@@ -283,9 +283,9 @@ def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
 
 
 def attach_storage(storage: StorageGroup) -> None:
-    """Let this process's ObjectStoragePath reach the store by `s3://<conn_id>@<bucket>/...`.
+    """Register the store for this process's ObjectStoragePath, as `s3://<conn_id>@<bucket>/...`.
 
-    Airflow's own way would need s3fs, which holds boto3 to a version of its own.
+    Airflow's default needs s3fs, which pins boto3.
     """
     from airflow.sdk.io import attach
     from fsspec.implementations.arrow import ArrowFSWrapper
@@ -309,49 +309,47 @@ def attach_storage(storage: StorageGroup) -> None:
 
 
 def check_connection(key: str, conn_id: str, create: str) -> None:
-    """Check that Airflow has the connection that a key of the configuration names.
+    """Check that the connection of a configuration key exists.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: it doesn't exist.
     """
     try:
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         raise ConfigError(
-            f"{key} = {conn_id}: Airflow has no such connection; create it with {create}, or name another one"
+            f"{key} = {conn_id}: Airflow has no such connection. Create it with {create}, or name another one"
         ) from None
 
 
 def _s3_hook(storage: StorageGroup) -> "AwsGenericHook[Any]":
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
-    # The hook itself would go on with whatever credentials the worker has.
-    check_connection(
-        "storage.conn_id", storage.conn_id, "type 'aws', without credentials if those of the workers are meant"
-    )
+    # Without this check, the hook would fall back to the worker's credentials.
+    check_connection("storage.conn_id", storage.conn_id, "type 'aws', without credentials to use the workers'")
     return AwsGenericHook(aws_conn_id=storage.conn_id, client_type="s3")
 
 
 ONE_HOST = ("LocalExecutor", "SequentialExecutor")
 S3 = "s3://"
 POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
-"""Set in a pod of KubernetesExecutor, whose template says LocalExecutor for what runs in it."""
+"""Set in KubernetesExecutor's pods, whose own executor is LocalExecutor."""
 
 
 def is_spread() -> bool:
-    """Return whether tasks may run on several hosts: what starts them is another executor than LocalExecutor."""
+    """Return whether tasks may run on several hosts: the executor isn't LocalExecutor."""
     from airflow.sdk.configuration import conf
 
-    # Those of teams follow behind semicolons.
+    # Executors of teams follow after semicolons.
     executors = re.split("[,;]", str(conf.get("core", "executor", fallback=ONE_HOST[0])))
     return POD_VARIABLE in os.environ or any(not executor.strip().endswith(ONE_HOST) for executor in executors)
 
 
 def check_data(benchmark: str, config: TrainConfig) -> None:
-    """Refuse data that only one host may have; what a benchmark's folder holds, all have.
+    """Refuse data that may be on one host only; all hosts have the benchmark's folder.
 
     Raises:
-        ConfigError: naming the key and what to do.
+        ConfigError: the message names the key and the fix.
     """
     if not is_spread():
         return
@@ -367,21 +365,21 @@ def check_data(benchmark: str, config: TrainConfig) -> None:
         path = os.path.normpath(folder / plain_address(address))
         if not Path(path).is_relative_to(folder) and not any(fnmatchcase(path, pattern) for pattern in shared):
             raise ConfigError(
-                f"{key} = {address}: the tasks run on several hosts, which may not all have this folder: put the data "
+                f"{key} = {address}: the tasks run on several hosts, which may not all have this folder. Put the data "
                 f"into S3 or the benchmark's folder, or list the folder under shared_folders in the file that "
                 f"{VARIABLE} names"
             )
 
 
 def check_image(config: TrainConfig, digest: str) -> None:
-    """Refuse an image that no registry has, where each worker asks an engine of its own.
+    """Refuse an image without a registry if workers use separate engines.
 
     Raises:
-        ConfigError: naming the image and what to do.
+        ConfigError: the message names the image and the fix.
     """
     if is_spread() and config.sandbox.conn_id is None and "@sha256:" not in digest:
         raise ConfigError(
-            f"the sandbox image {config.image} has no digest, so it was built on this worker's engine and may be "
-            "another one on the next: push it to a registry, and name that in sandbox.registry, or the image in "
+            f"the sandbox image {config.image} has no digest, so it was built on this worker's engine and may differ "
+            "on other workers. Push it to a registry, and name that in sandbox.registry, or the image in "
             "sandbox.image"
         )

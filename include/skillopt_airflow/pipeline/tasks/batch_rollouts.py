@@ -1,4 +1,4 @@
-"""A stage's evaluation as one deferred task: Airflow's own batch operator, and rows like those of any rollout."""
+"""A stage's evaluation as one deferred task with Airflow's batch operator."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.airflow_connections import attach_storage, open_run
 from skillopt_airflow.pipeline.tasks.epochs import task_to_clear
 from skillopt_airflow.pipeline.tasks.params import graph_changed
-from skillopt_airflow.pipeline.tasks.task_errors import tell_rollouts
+from skillopt_airflow.pipeline.tasks.task_errors import check_coverage
 from skillopt_airflow.tasks.protocols import Benchmark
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.rollouts.batch_job import BatchWork
 
 DAY = 86400
-"""Seconds that the providers give themselves for a job."""
+"""Maximum seconds of a provider's job."""
 
 
 def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
-    """Refuse a configuration whose evaluations cannot be sent as batch jobs, if it asks for them.
+    """Refuse model.batch if the evaluations can't be sent as batch jobs.
 
     Raises:
-        ConfigError: naming the key and what to do.
+        ConfigError: the message names the key and the fix.
     """
     from airflow.providers.common.ai.exceptions import LLMBatchInputError
 
@@ -46,12 +46,12 @@ def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
         _adapter(model)
     except LLMBatchInputError as error:
         raise ConfigError(
-            f"model.batch: {model.target} behind connection {model.target_conn_id} has no batch API here: use type "
+            f"model.batch: {model.target} behind connection {model.target_conn_id} has no batch API here. Use type "
             f"'pydanticai' with a model such as openai:gpt-5 or anthropic:claude-sonnet-4-5 ({error})"
         ) from error
     variable, conn_id = f"{str(model.target).partition(':')[0].upper()}_BASE_URL", model.target_conn_id
     if variable in os.environ and not BaseHook.get_connection(conn_id).host:
-        # Airflow's operator would send the job there.
+        # Airflow's operator would send the job to that host.
         raise ConfigError(f"model.target_conn_id = {conn_id}: {variable} would set its host. Unset it, or set the host")
 
 
@@ -62,38 +62,38 @@ def _adapter(model: ModelGroup) -> "type[BatchAdapter]":
 
 
 class BatchRollouts(LLMBatchOperator):
-    """Sends the open items of all of a stage's chunks as one batch job, and records the answers.
+    """Sends the open items of a stage's chunks as batch jobs and records the answers, deferred.
 
-    What is more than the provider takes in one job goes as the next one, when the first has ended. Waiting takes no
-    worker. Errors are typed rows; those are sent again by Airflow's retries, and nothing else is.
+    Items beyond the provider's limits go as the next job. Errors are typed rows; Airflow's retries send only those
+    again.
 
-    :param run: reference of the run, as `prepare` pushed it; None if each chunk has its own. (templated)
-    :param chunks: references of the chunks, as a planning task returned them. (templated)
+    :param run: reference of the run from `prepare`; None if each chunk has its own. (templated)
+    :param chunks: references of the chunks from a planning task. (templated)
     """
 
     template_fields = ("run", "chunks")
 
     def __init__(self, *, run: Any, chunks: Any, **kwargs: Any) -> None:
-        # All of them are the run's, and set when the task runs: documents are no arguments.
+        # These depend on the run and are set at execution.
         super().__init__(requests=[], result_path="", llm_conn_id="", timeout=DAY, deferrable=True, **kwargs)
         self.run = run
         self.chunks = chunks
 
     def execute(self, context: "Context") -> Any:
-        """Send what is open, or find the job of an earlier attempt again.
+        """Send the open items, or find the job of an earlier attempt.
 
         Raises:
             AirflowSkipException: the plan has no chunks.
-            AirflowException: too many items failed and Airflow may try again; what was scored is kept.
+            AirflowException: too many items failed and Airflow may retry; scored items are kept.
         """
         if not self.chunks:
-            raise AirflowSkipException("nothing is to be evaluated")
+            raise AirflowSkipException("nothing to evaluate")
         work = self._open(context)
         work.judge_again()
         if not work.job.entries:
             self.log.info("Every item has a stored row; no batch job is needed")
             return self._result(context)
-        # One that was sent is paid already, and found again only as it was.
+        # A job that was sent is paid, and only found again unchanged.
         if not work.under_way:
             left = work.reserve()
             if left.used_up:
@@ -106,17 +106,17 @@ class BatchRollouts(LLMBatchOperator):
         return self._go_on(context)
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
-        """Record the answers of a job that has ended; raise as `execute` does."""
+        """Record a finished job's answers; raise like `execute`."""
         self._open(context)
         super().execute_complete(context, event)
         return self._go_on(context)
 
     def _go_on(self, context: "Context") -> Any:
-        """Send what the job that has ended had no room for, or end the task."""
+        """Send the items beyond the finished job's limits, or end the task."""
         later = self._work.job.later
         if not later:
             return self._result(context)
-        self.log.info("The provider takes no more in one job; %d items go as the next", len(later))
+        self.log.info("The job reached the provider's limits; %d items go into the next one", len(later))
         return self.execute(context)
 
     def _open(self, context: "Context") -> "BatchWork":
@@ -133,14 +133,14 @@ class BatchRollouts(LLMBatchOperator):
         return self._work
 
     def _identity(self, context: "Context") -> tuple[str, str]:  # type: ignore[override]
-        """Return the job's id, by its folder: after a retried epoch its step may stand elsewhere in the part."""
+        """Return the job's id by its folder, because a retried epoch may move a step to another task."""
         from airflow.providers.common.ai.batch import state
 
         key = state.compute_identity_key(dag_id="", task_id=self.result_path, run_id="", map_index=-1)
         return key, state.key16(key)
 
     def _land(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Record the answers of a job, also of one that was cancelled halfway."""
+        """Record the answers of a job, even if it was canceled."""
         manifest: dict[str, Any] = super()._land(*args, **kwargs)
         self._work.record(str(manifest["result_uri"]).rpartition("/")[2])
         self._save_timing()
@@ -148,13 +148,13 @@ class BatchRollouts(LLMBatchOperator):
 
     @staticmethod
     def _normalize_requests(requests: Any) -> list[Any]:
-        """Let prompts through that are lists of a provider's own parts: the adapters hand on whatever a prompt is."""
+        """Allow prompts that are lists of a provider's parts; the adapters pass any prompt on."""
         return [dict(request) for request in requests]
 
     def _result(self, context: "Context") -> JsonObject:
         work, ti = self._work, context["ti"]
         for tally, wanted in work.tallies():
-            tell_rollouts(tally, wanted, may_retry=ti.try_number <= ti.max_tries)
+            check_coverage(tally, wanted, may_retry=ti.try_number <= ti.max_tries)
         return {"items": work.job.earlier + len(work.job.entries), "coverage": work.tally().coverage}
 
     def _save_timing(self) -> None:

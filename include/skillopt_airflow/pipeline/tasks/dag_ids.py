@@ -1,4 +1,4 @@
-"""The ids of the DAGs, which begin with what sets them apart from others in the same Airflow."""
+"""The ids of the DAGs, with this installation's prefix."""
 
 import os
 import re
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from skillopt_airflow.core.errors import ConfigError
 
 PREFIX_VARIABLE = "SKILLOPT_DAG_PREFIX"
-"""Environment variable: what the ids of all DAGs and the names of all assets begin with; nothing when unset."""
+"""Environment variable: prefix of all DAG ids and asset names; default: none."""
 
 
 def prefixed(name: str) -> str:
-    """Return the name of a DAG or an asset, set apart from those of others in the same Airflow.
+    """Return the name of a DAG or asset with the prefix.
 
     Raises:
-        ConfigError: SKILLOPT_DAG_PREFIX has characters that Airflow takes in no id.
+        ConfigError: SKILLOPT_DAG_PREFIX has characters that Airflow doesn't allow in ids.
     """
     prefix = os.environ.get(PREFIX_VARIABLE, "")
     if not re.fullmatch(r"[A-Za-z0-9_.-]{0,100}", prefix):
@@ -29,17 +29,17 @@ def _ids(template: str) -> Callable[[str], str]:
 
 
 train_dag_id = _ids("train_{}")
-"""Names the DAG whose runs are the benchmark's trainings."""
+"""Runs of this DAG are the benchmark's trainings."""
 epoch_dag_id = _ids("train_{}_epoch")
-"""Names the DAG whose runs are the epochs of those trainings."""
+"""Runs of this DAG are epochs, or parts of epochs."""
 evaluate_dag_id = _ids("evaluate_{}")
-"""Names the DAG whose runs compare skills on splits, under targets and harnesses."""
+"""Runs of this DAG compare skills on splits, under targets and harnesses."""
 publish_dag_id = _ids("publish_{}")
-"""Names the DAG whose runs publish the best skill of a finished training."""
+"""Runs of this DAG publish the best skill of a finished training."""
 rollback_dag_id = _ids("rollback_{}")
-"""Names the DAG whose runs move the champion to an earlier version."""
+"""Runs of this DAG move the champion to an earlier version."""
 regate_dag_id = _ids("regate_{}")
-"""Names the DAG whose runs check the champion on the fresh items of a night."""
+"""Runs of this DAG check the champion on the fresh items of a night."""
 
 
 def cleanup_dag_id() -> str:

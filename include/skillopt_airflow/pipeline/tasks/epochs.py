@@ -1,8 +1,8 @@
-"""An epoch as DAG runs of its own.
+"""Epochs as separate DAG runs.
 
-Airflow's cost of a task grows with the task instances of its DAG run. So a run's DAG holds only the epochs, each epoch
-is a DAG run, and an epoch of many steps, or of steps with many chunks, is several, one after the other: a step costs
-the same in the first epoch and in the tenth, in a run of 10 steps and in one of 200.
+Airflow's cost per task grows with the task instances of the DAG run. So a run's DAG has only the epochs, each epoch is
+a DAG run, and a long epoch is several DAG runs in sequence. Then a step costs the same in the first and the tenth
+epoch, and in a run of 10 or 200 steps.
 """
 
 from collections.abc import Mapping
@@ -31,36 +31,36 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.run.run import TrainingRun
 
 MAX_STEPS = 10
-"""Steps in one DAG run: 20 cost 4.8 s of Airflow's own time a step where 10 cost 4.2 (2 cores, Airflow 3.3.2)."""
+"""Maximum steps per DAG run: Airflow's time per step is 4.2 s with 10 steps, 4.8 s with 20 (2 cores, Airflow 3.3.2)."""
 MAX_TASKS = 300
-"""Task instances in one DAG run: a task of 500 costs Airflow twice what one of 100 does. A step that has more of them
-by itself is alone in its DAG run."""
+"""Target for task instances per DAG run: with 500, a task costs Airflow twice as much as with 100. A larger step gets
+its own DAG run."""
 TASKS_OF_STEP = 5
-"""Task instances of a step besides its chunks."""
+"""Task instances of a step without its chunks."""
 STEPS_OF_END = 2
-"""Steps that have as many task instances as an epoch's end."""
+"""Steps with the same number of task instances as an epoch's end."""
 
 POKE_SECONDS = 2
-"""Seconds after which the triggerer asks again whether a part has ended."""
+"""Interval in which the triggerer checks whether a part has ended."""
 
 CHILD = "__epoch_"
-"""Between the id of the training's DAG run and the rest of its task's, in the id of a DAG run of its own."""
+"""Separator in a part's DAG run id, between the training's run id and the rest of the task id."""
 PART = "_part_"
-"""Before the number of the further DAG runs of an epoch, in their ids."""
+"""Separator before the part's number in DAG run ids, from the second part on."""
 RUN_OF = "run_of_part_"
-"""Before a part's number, in the key of the XCom from which its tasks have the reference of the run."""
+"""Prefix of a part's number in the key of the XCom with the run's reference."""
 
 
 def steps_in_part(train: TrainGroup) -> int:
-    """Return the steps in each DAG run of an epoch; the last one may leave some of them out."""
+    """Return the steps per DAG run of an epoch; the last one may have fewer."""
     return MAX_STEPS if train.steps_per_epoch is None else min(MAX_STEPS, train.steps_per_epoch)
 
 
 class Part(NamedTuple):
-    """The part of an epoch that one DAG run goes through: some of its steps, none at the least, and its end or not."""
+    """A part of an epoch in one DAG run: some steps, maybe none, and maybe the end."""
 
     offset: int
-    """Steps of the epoch that lie before it."""
+    """Steps of the epoch before it."""
     steps: int
     ends: bool = False
 
@@ -75,25 +75,25 @@ def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[EpochRun]":
 
 
 def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int]) -> int:
-    """Return the steps that a DAG run has room for, by their tasks."""
+    """Return the steps that fit into a DAG run by their task instances."""
     from skillopt_airflow.training.rollouts.rollout_plan import largest_plan
 
     train, rules = config.train, config.evaluation
     batch = min(sizes[Split.TRAIN], train.batch_size * train.accumulation)
     val = len(range(sizes[Split.VAL])[: rules.limit(Split.VAL)])
     chunks = largest_plan(batch, config, 1, train.rollouts_per_item)
-    # All chunks of an evaluation go as one batch job.
+    # A batch job covers all chunks of an evaluation.
     chunks += 0 if config.model.batch else largest_plan(val, config, 1, rules.draws)
     return max(1, MAX_TASKS // (chunks + TASKS_OF_STEP))
 
 
 def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
-    """Return the parts of an epoch, in order. The epoch's end is in the last one, alone where the steps leave no room.
+    """Return the parts of an epoch in order; the last one has the epoch's end, separately if it doesn't fit.
 
     Args:
-        fit: steps that a DAG run has room for.
-        most: steps that the graph has.
-        ends: whether something follows the steps.
+        fit: steps that fit into a DAG run.
+        most: steps in the graph.
+        ends: whether the epoch has an end after its steps.
     """
     each = min(most, fit)
     parts = [Part(offset, min(each, steps - offset)) for offset in range(0, steps, each)]
@@ -105,15 +105,15 @@ def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
 
 
 def check_training(benchmark: str) -> None:
-    """Check that the training to which the task's DAG run belongs was not stopped, that is, has not failed.
+    """Check that the training of the task's DAG run hasn't failed or been stopped.
 
-    What cannot be told, of a run that is gone or was triggered by hand, is no reason to stop.
+    A deleted training, or a DAG run triggered by hand, passes the check.
 
     Raises:
-        AirflowFailException: it was.
+        AirflowFailException: it has.
     """
     context = get_current_context()
-    training, name, _ = _parted(str(context["run_id"]))
+    training, name, _ = _split_run_id(str(context["run_id"]))
     if not training:
         return
     dag_id = train_dag_id(benchmark)
@@ -123,22 +123,21 @@ def check_training(benchmark: str) -> None:
         return
     if state == "failed":
         raise AirflowFailException(
-            f"run {training} of {dag_id} has failed, so this part of it stops here; clear that run's task "
-            f"epoch_{name}, and it goes on"
+            f"run {training} of {dag_id} has failed, so this part of it stops here. Clear that run's task "
+            f"epoch_{name} to resume"
         )
 
 
 def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
-    """Return the reference of the run for the tasks of a part, as the training's task left it last.
+    """Return the run's reference for the tasks of a part, as the training's task last wrote it.
 
-    Airflow keeps the conf that a DAG run was first triggered with, also when the part is gone through again under other
-    code, storage or sizes of parts. If no training triggered it, the conf is all there is, but for the benchmark, and
-    for settings and prices: those of the run hold.
+    Airflow keeps the conf of a DAG run's first trigger, even if the part runs again with other code, storage or sizes.
+    Without a training, the conf is the only source; its benchmark, settings and prices are ignored.
     """
     from airflow.sdk.execution_time.xcom import XCom
 
     own = {} if conf is None else {**conf, "benchmark": benchmark, "overrides": {}, "prices": None}
-    training, name, number = _parted(run_id)
+    training, name, number = _split_run_id(run_id)
     if not training:
         return own
     dag_id = train_dag_id(benchmark)
@@ -147,20 +146,20 @@ def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
 
 
 def task_to_clear(run_id: str) -> str:
-    """Return the task by which what failed in a DAG run is done again: its own, or the training's that waits for it."""
-    training, name, _ = _parted(run_id)
+    """Return the task to clear after a failure: the failed task itself, or the training's task that waits for it."""
+    training, name, _ = _split_run_id(run_id)
     return f"task epoch_{name} of the training's run {training}" if training else "this task"
 
 
 def _is_retry(instance: Any, retries: int | None) -> bool:
-    """Return whether a task failed before since it was cleared last, as its tries tell."""
+    """Return whether the task failed since it was last cleared, by its try number."""
     return bool(instance.try_number > instance.max_tries - (0 if retries is None else retries) + 1)
 
 
-def _parted(run_id: str) -> tuple[str, str, int]:
-    """Return what the id of a part's DAG run says: the training's, the rest of its task's, and the part's number.
+def _split_run_id(run_id: str) -> tuple[str, str, int]:
+    """Split the id of a part's DAG run into the training's run, the epoch, and the part's number.
 
-    The first is empty if no training triggered it.
+    The training is empty if none triggered it.
     """
     training, _, child = run_id.rpartition(CHILD)
     name, _, number = child.partition(PART)
@@ -168,11 +167,11 @@ def _parted(run_id: str) -> tuple[str, str, int]:
 
 
 class EpochRun(TriggerDagRunOperator):
-    """An epoch: runs its parts as DAG runs one after the other and waits for each, deferred; skipped if not wanted.
+    """Runs an epoch's parts as DAG runs in sequence and waits for each, deferred; skipped if not needed.
 
     :param epoch: the epoch, 1-based.
-    :param run: reference of the run, as `prepare` pushed it. (templated)
-    :param steps: steps that the graph of a part has.
+    :param run: reference of the run from `prepare`. (templated)
+    :param steps: steps in the graph of a part.
     """
 
     template_fields = (*TriggerDagRunOperator.template_fields, "run")
@@ -183,13 +182,13 @@ class EpochRun(TriggerDagRunOperator):
             trigger_run_id=f"{{{{ run_id }}}}{CHILD}{task_id.removeprefix('epoch_')}",
             logical_date=None,
             wait_for_completion=True,
-            # What the part is triggered with is read strictly.
+            # The child run rejects unknown conf keys.
             openlineage_inject_parent_info=False,
             deferrable=True,
             poke_interval=POKE_SECONDS,
-            # A second attempt goes through what is left of the part.
+            # A retry runs the rest of the part.
             reset_dag_run=True,
-            # A run of a paused DAG would never begin, and this task wait for ever.
+            # Otherwise a paused DAG's run never begins, and this task waits indefinitely.
             fail_when_dag_is_paused=True,
             execution_timeout=None,
             trigger_rule="none_failed",
@@ -206,39 +205,39 @@ class EpochRun(TriggerDagRunOperator):
         parts = self._parts(run)
         index = next((index for index, part in enumerate(parts) if not run.committed(_moments(run, part)[-1])), None)
         if index is None:
-            # It failed behind its last moment, or while that was repaired; nothing is left of it.
+            # It failed after its last moment, or during a repair; no part is left.
             if _is_retry(context["ti"], self.retries) or run.is_newest(_moments(run, parts[-1])[-1]):
                 return
-            # Who clears the task of an epoch on which others rest has it gone through again.
+            # Clearing an epoch with later epochs runs it again.
             index = 0
-        if run.stopped_before(_moments(run, _left_of(run, parts[index]))[0]):
+        if run.stopped_before(_moments(run, _rest_of(run, parts[index]))[0]):
             reason = run.stopped()
             if not reason:
                 raise AirflowFailException(
-                    f"epoch {self.epoch} cannot begin, since what comes before it is missing: clear the task of the "
-                    "first epoch that is not whole, with all that comes after it"
+                    f"epoch {self.epoch} cannot begin because earlier results are missing. Clear the task of the "
+                    "first incomplete epoch and all tasks after it"
                 )
             raise AirflowSkipException(f"the run was stopped: {reason}")
         self._trigger(context, run, parts, index)
 
     def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
-        """Trigger the next part, or end with the last one; the run's last epoch skips those that it does not have.
+        """Trigger the next part, or end with the last one; the last epoch skips surplus epochs.
 
         Raises:
-            AirflowException: the part failed; the text has its failed tasks and their errors. Or it ended without its
-                last step, as when the graph got fewer steps meanwhile; a retry goes on behind what was done.
-            AirflowFailException: so it did, and would again.
+            AirflowException: the part failed (with its failed tasks and errors), or ended without its last step, for
+                example because the graph now has fewer steps; a retry continues after the finished steps.
+            AirflowFailException: the part failed in a way that a retry can't fix.
         """
         self._end_with_part(context, event)
-        training, name, number = _parted(str(self.trigger_run_id))
+        training, name, number = _split_run_id(str(self.trigger_run_id))
         run = self._opened()
         parts = self._parts(run)
         last = _moments(run, parts[number - 1])[-1]
         if not run.committed(last) and not run.stopped():
             raise AirflowException(
                 f"run {self.trigger_run_id} of {self.trigger_dag_id} ended without {last.name}: the graph has fewer "
-                "steps than when it began, tasks were marked, or a gate that was done again took it back; another try, "
-                "or clearing this task, goes on behind what is there"
+                "steps than at its start, tasks were marked, or a repeated gate revoked it. Retry or clear this task "
+                "to continue after the finished steps"
             )
         if number < len(parts) and not run.stopped_before(_moments(run, parts[number])[0]):
             self.trigger_run_id = f"{training}{CHILD}{name}"
@@ -258,7 +257,7 @@ class EpochRun(TriggerDagRunOperator):
             raise kind(f"run {run_id} of {self.trigger_dag_id} failed; {failed.words}") from error
 
     def _skip_surplus(self) -> None:
-        """Skip the epochs behind this one at once; each would begin only to skip itself, one after the other."""
+        """Skip the later epochs at once; otherwise they would skip themselves one by one."""
         later = [name for name in self.get_flat_relative_ids(upstream=False) if name.startswith("epoch_")]
         if later:
             raise DownstreamTasksSkipped(tasks=sorted(later))  # type: ignore[no-untyped-call]
@@ -277,7 +276,7 @@ class EpochRun(TriggerDagRunOperator):
 
     def _trigger(self, context: Any, run: "TrainingRun", parts: list[Part], index: int) -> None:
         check_graph(run.config, benchmark_config(run.ref.benchmark))
-        part = _left_of(run, parts[index])
+        part = _rest_of(run, parts[index])
         self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.steps, "ends": part.ends}
         context["ti"].xcom_push(key=f"{RUN_OF}{index + 1}", value=self.conf)
         if index:
@@ -290,10 +289,10 @@ def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
     return steps[part.offset : part.offset + part.steps] + (run.epoch_ends() if part.ends else [])
 
 
-def _left_of(run: "TrainingRun", part: Part) -> Part:
-    """Return the part without its first steps that are committed; the whole part if all of it is.
+def _rest_of(run: "TrainingRun", part: Part) -> Part:
+    """Return the part without its committed first steps; the whole part if all are committed.
 
-    A step that is gone through again rolls out again what failed in it, and may then end otherwise.
+    A repeated step would roll out its failed items again and might end differently.
     """
     done = next((place for place, moment in enumerate(_moments(run, part)) if not run.committed(moment)), 0)
     done = min(done, part.steps)

@@ -1,4 +1,4 @@
-"""The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
+"""The form of a run in the Airflow UI, built from the configuration, and its values as overrides."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ FORM = (
     "budget.max_usd",
     "publishing.approval",
 )
-"""The knobs that the form shows; `overrides` takes every other one."""
+"""Knobs in the form; `overrides` takes any other."""
 
 FIXED_IN_GRAPH = (
     "regate.schedule",
@@ -49,10 +49,10 @@ FIXED_IN_GRAPH = (
     "sandbox.test_timeout",
     "sandbox.timeout",
 )
-"""Airflow reads these when it parses the DAG, or another DAG does, so a run cannot change them."""
+"""Knobs that runs can't change, because Airflow reads them when a DAG is parsed."""
 
 CHOICES: Mapping[str, Sequence[Any]] = {"boolean": (True, False), "null": (None,)}
-"""The values of a type, where a field has other choices besides."""
+"""Values of a type in a field with other choices."""
 
 
 def form(config: TrainConfig, presets: Sequence[str] = (), paths: Sequence[str] = FORM) -> dict[str, Param]:
@@ -65,7 +65,7 @@ def form(config: TrainConfig, presets: Sequence[str] = (), paths: Sequence[str] 
             enum=[None, *presets],
             title="preset",
             section="preset",
-            description="Settings that belong together. Fields below that differ from their defaults win over it.",
+            description="Named set of settings. Changed fields below override it.",
         )
     values = values_by_path(config)
     for path in paths:
@@ -78,7 +78,7 @@ def form(config: TrainConfig, presets: Sequence[str] = (), paths: Sequence[str] 
         type=["object", "null"],
         title="overrides",
         section="more",
-        description='Any other knob by its path, such as {"train.seed": 7}. Wins over the fields above.',
+        description='Any other knob by its path, such as {"train.seed": 7}. Overrides the fields above.',
     )
     return fields
 
@@ -90,12 +90,12 @@ def _properties(group: type[Group]) -> Mapping[str, Any]:
 
 
 def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObject) -> TrainConfig:
-    """Return the configuration of a run: layers such as a preset, then the form's fields, then its `overrides`.
+    """Return a run's configuration from layers such as a preset, the form's fields, and its `overrides`.
 
-    A field that has the benchmark's own value was not touched, and leaves what the layers say.
+    A field with the benchmark's value counts as unchanged.
 
     Raises:
-        ConfigError: naming the key and what is allowed, or how to get what the graph has no room for.
+        ConfigError: the message names the key and the allowed values, or how to change the graph.
     """
     overrides = params.get("overrides")
     if overrides is None:
@@ -115,18 +115,18 @@ def check_fixed(asked: TrainConfig, own: TrainConfig) -> None:
     """Refuse values that Airflow reads when it parses the DAG.
 
     Raises:
-        ConfigError: naming the first of these knobs.
+        ConfigError: the message names the first of these knobs.
     """
     for path in FIXED_IN_GRAPH:
         if _value(asked, path) != _value(own, path):
-            raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
+            raise ConfigError(f"{path} is fixed when the DAG is parsed. Set it in the benchmark's benchmark.yaml")
 
 
 def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
-    """Return where a run with this form is stored, even if today's configuration no longer accepts the form.
+    """Return the storage of a run with this form, even if the form is no longer valid.
 
     Raises:
-        ConfigError: its overrides name a storage that cannot be, or that no run may name.
+        ConfigError: the overrides name an invalid or forbidden storage.
     """
     overrides = params.get("overrides")
     asked = nest(overrides) if isinstance(overrides, Mapping) else {}
@@ -136,33 +136,33 @@ def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
 
 
 def check_graph(config: TrainConfig, own: TrainConfig) -> None:
-    """Refuse to go on with a run whose benchmark.yaml was edited, so that the graph is another than the run needs.
+    """Refuse to continue a run whose graph changed with benchmark.yaml.
 
     Raises:
-        AirflowFailException: naming what the run began with.
+        AirflowFailException: the message names the run's original value.
     """
     if config.model.batch != own.model.batch:
         raise graph_changed(f"model.batch = {json.dumps(config.model.batch)}", "this task")
 
 
 def graph_changed(began: str, to_clear: str) -> AirflowFailException:
-    """Return the error of a run that cannot go on in the graph as it is.
+    """Return the error of a run that can't continue in the current graph.
 
     Args:
-        began: the knobs, with the values that the run began with.
-        to_clear: the task that makes it go on, as `task_to_clear` says it.
+        began: the knobs with their values at the run's start.
+        to_clear: the task to clear, from `task_to_clear`.
     """
     return AirflowFailException(
-        f"benchmark.yaml has changed since this run began with {began}, and the graph with it: "
-        f"restore it and clear {to_clear}, or trigger a new run"
+        f"benchmark.yaml and the graph have changed since this run began with {began}. "
+        f"Restore it and clear {to_clear}, or trigger a new run"
     )
 
 
 def _check_room(path: str, asked: int, room: int) -> None:
     if asked > room:
         raise ConfigError(
-            f"{path} = {asked}: the graph has room for {room}; raise {path} in the benchmark's benchmark.yaml, "
-            "and start the run when Airflow has parsed it again"
+            f"{path} = {asked}: the graph has room for {room}. Raise {path} in the benchmark's benchmark.yaml, "
+            "and start the run after Airflow has parsed it again"
         )
 
 
@@ -172,7 +172,7 @@ def _value(config: TrainConfig, path: str) -> Any:
 
 
 def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema as the form understands it, with alternatives to null as a list of types."""
+    """Return the JSON schema for the form, with alternatives to null as a list of types."""
     kept = {
         key: value for key, value in schema.items() if key not in ("default", "title", "anyOf", "additionalProperties")
     }

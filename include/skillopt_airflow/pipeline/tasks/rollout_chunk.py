@@ -1,4 +1,4 @@
-"""The tasks that run sandboxes: a chunk of rollouts, the preflight, and the next step's batch ahead of its step."""
+"""The tasks that run sandboxes: chunks, the preflight, and batches ahead."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run, signing_store
 from skillopt_airflow.pipeline.tasks.epochs import task_to_clear
 from skillopt_airflow.pipeline.tasks.stages import moment_at
-from skillopt_airflow.pipeline.tasks.task_errors import tell_rollouts, wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import check_coverage, fail_on_wrong_input
 from skillopt_airflow.sandbox.operator import RolloutOperator
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class RolloutChunk(RolloutOperator):
-    """Runs one chunk of a plan in sandboxes; errors are typed rows, and tried again by Airflow's retries.
+    """Runs a chunk of a plan in sandboxes; errors are typed rows that Airflow's retries try again.
 
-    :param run: reference of the run, as `prepare` pushed it; None if each chunk has its own. (templated)
-    :param chunk: reference of the chunk, as a planning task returned it. (templated)
+    :param run: reference of the run from `prepare`; None if each chunk has its own. (templated)
+    :param chunk: reference of the chunk from a planning task. (templated)
     """
 
     template_fields = ("run", "chunk")
@@ -54,22 +54,22 @@ class RolloutChunk(RolloutOperator):
         return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.sandbox(name))
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
-        """Close what was stored, and store the timing; below the wanted coverage ask for a retry, while there is one.
+        """Close the stored parts, store the timing, and ask for a retry if the coverage is too low.
 
         Raises:
-            AirflowFailException: the first items failed as all others would, so those were not tried.
-            AirflowException: too many items failed and Airflow may try again; what was scored is kept.
+            AirflowFailException: the first items failed for a common reason, so the others were not tried.
+            AirflowException: too many items failed and Airflow may retry; scored items are kept.
         """
         self._save_timing(seconds)
         work = self._work
         work.close()
         if work.hopeless is not None:
             raise AirflowFailException(
-                f"{work.hopeless}; no retry mends this, so the chunk's other items were not tried: see to connection "
+                f"{work.hopeless}; a retry can't fix this, so the chunk's other items were not tried. Fix connection "
                 f"{work.run.config.model.target_conn_id}, then clear {task_to_clear(self._dag_run_id)}"
             )
         tally, wanted = work.tally(), work.wanted_coverage
-        tell_rollouts(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.is_decided()))
+        check_coverage(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.is_decided()))
         return {"items": tally.planned, "coverage": tally.coverage}
 
     def _save_timing(self, seconds: "SandboxSeconds") -> None:
@@ -87,14 +87,14 @@ class RolloutChunk(RolloutOperator):
 
 
 class Preflight(RolloutChunk):
-    """Tries what a run will use, with a sandbox."""
+    """Tries everything that a run uses, with a sandbox."""
 
     def execute(self, context: Any) -> None:
-        """Try what the run will use.
+        """Run the preflight.
 
         Raises:
-            AirflowFailException: something is wrong that no retry mends.
-            SkillOptError: something is away that may come back.
+            AirflowFailException: a problem that a retry can't fix.
+            SkillOptError: a service is temporarily unavailable.
         """
         from skillopt_airflow.training.prepare.preflight import preflight
 
@@ -104,20 +104,20 @@ class Preflight(RolloutChunk):
                 super(Preflight, self).execute(context)
 
         run = open_run(self.run)
-        with wrong_input_fails():
+        with fail_on_wrong_input():
             preflight(run, roll_out)
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
-        """Leave the judgement to the preflight."""
+        """Leave the result to the preflight."""
         return {}
 
 
 class Speculation(RolloutChunk):
-    """Rolls a batch out in sandboxes.
+    """Rolls out a batch ahead in sandboxes.
 
-    It is one task, since a mapped one would need another before it, and each costs the scheduler time in every step.
+    It's one task: a mapped one would need a planning task, and each task costs the scheduler time per step.
 
-    :param at: the step by its position in the DAG run, or the epoch's end by its kind, that the batch is behind.
+    :param at: the moment before the batch: a step's position in the DAG run, or the kind of the epoch's end.
     """
 
     def __init__(self, *, at: int | MomentKind, **kwargs: Any) -> None:
@@ -125,12 +125,12 @@ class Speculation(RolloutChunk):
         self.at = at
 
     def execute(self, context: Any) -> None:
-        """Roll the batch out, a chunk after the other; skipped where no rejection is expected."""
+        """Roll out the batch, one chunk after the other; skipped if no rejection is expected."""
         from skillopt_airflow.training.step.steps import plan_ahead
 
         chunks = plan_ahead(*moment_at(self.run, self.at))
         if not chunks:
-            raise AirflowSkipException("no step follows at once, or its batch is not expected to be of use")
+            raise AirflowSkipException("no step follows, or its batch would probably be wasted")
         for chunk in chunks:
             self.chunk = chunk
             super().execute(context)

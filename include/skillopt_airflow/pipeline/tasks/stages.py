@@ -1,4 +1,4 @@
-"""The Python tasks of a training: open the run, carry out one stage, return a small reference."""
+"""The Python tasks of a training: open the run, call one stage, return a small reference."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,26 +10,26 @@ from skillopt_airflow.core.run.timeline import EPOCH_ENDS, Moment, MomentKind
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.epochs import check_training
-from skillopt_airflow.pipeline.tasks.task_errors import wrong_input_fails
+from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 from skillopt_airflow.training.run.run import TrainingRun
 
 PREPARING = timedelta(hours=6)
-"""For a task that prepares a run: a large set of images that items name takes hours to pull."""
+"""Timeout of a task that prepares a run; pulling a large set of images takes hours."""
 
 
 @task(execution_timeout=PREPARING)
 def prepare(benchmark: str) -> list[JsonObject]:
-    """Settle the configuration, check everything that can be checked before the first model call, store the items.
+    """Save the configuration and the items, after all checks that need no model call.
 
-    Pushes the run's reference as XCom `run`, and returns the chunks of the selection split for the seed.
+    Pushes the run's reference as XCom `run`, and returns the seed's chunks on the selection split.
     """
-    from skillopt_airflow.pipeline.tasks.triggered import checked_form, chosen_preset, new_run, of_decline
+    from skillopt_airflow.pipeline.tasks.triggered import after_decline, checked_form, chosen_preset, new_run
     from skillopt_airflow.store.keys import run_name
     from skillopt_airflow.training.prepare.preparation import prepare_training
 
     context = get_current_context()
-    with wrong_input_fails():
-        form = of_decline(context["dag_run"], checked_form(context))
+    with fail_on_wrong_input():
+        form = after_decline(context["dag_run"], checked_form(context))
         run, config = new_run(benchmark, run_name(context["dag_run"].run_id), form)
         preset = chosen_preset(benchmark, form)
         chunks = prepare_training(run, config, None if preset is None else preset.scores)
@@ -39,7 +39,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
 @task
 def plan_seed_test(run: JsonObject) -> list[JsonObject]:
-    """Return the chunks of the test split for the seed, which need not wait for the training."""
+    """Return the seed's chunks on the test split, which run in parallel to the training."""
     from skillopt_airflow.training.step.seed_and_final import seed_test_plan
 
     return seed_test_plan(open_run(run))
@@ -47,25 +47,25 @@ def plan_seed_test(run: JsonObject) -> list[JsonObject]:
 
 @task
 def start(run: JsonObject) -> None:
-    """Turn the seed's evaluation into the state that the first step starts from."""
+    """Turn the seed's evaluation into the first step's state."""
     from skillopt_airflow.training.step.seed_and_final import start
 
     opened = open_run(run)
-    with wrong_input_fails():
+    with fail_on_wrong_input():
         start(opened)
 
 
 @task
 def plan(run: JsonObject) -> list[JsonObject]:
-    """Return the chunks of the DAG run's first batch; without one, the steps are skipped."""
+    """Return the chunks of the DAG run's first batch; without one, skip the steps."""
     return _batch_or_end(open_run(run), 1)
 
 
 @task
 def leave_out(run: JsonObject, room: int) -> None:
-    """Skip what the graph has and the part has not, before it would begin: steps, and batches that are never ahead.
+    """Skip steps and batches ahead of the graph that the part lacks, before they would begin.
 
-    Waiting, they cost the scheduler about 1 ms each in each of its loops, and a task that skips itself costs a process.
+    A waiting task costs the scheduler about 1 ms per loop, and a task that skips itself costs a process.
     """
     from skillopt_airflow.training.step.steps import batches_ahead
 
@@ -80,9 +80,9 @@ def leave_out(run: JsonObject, room: int) -> None:
 
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
 def update(run: JsonObject, at: int) -> list[JsonObject]:
-    """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
+    """Reflect, merge the patches, select edits within the learning rate, and apply them.
 
-    Returns the chunks to evaluate the candidate on, none if it equals the skill.
+    Returns the chunks of the candidate's evaluation, none if it equals the skill.
     """
     from skillopt_airflow.training.step.steps import update
 
@@ -91,15 +91,15 @@ def update(run: JsonObject, at: int) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed_min_one_success")
 def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
-    """Accept the candidate if the policy lets it pass; the state, written last, commits it.
+    """Decide on the candidate; the state, written last, commits the decision.
 
-    After a step, returns the chunks of the DAG run's next batch; without one, the steps behind are skipped.
+    After a step, returns the chunks of the DAG run's next batch; without one, skips the later steps.
     """
     from skillopt_airflow.training.step.candidate import gate
 
     opened, moment = moment_at(run, at)
     if opened.committed(moment):
-        # Another outcome than before takes back what followed from it, and only the training can do that again.
+        # A different outcome undoes later results, which only the training can repeat.
         check_training(opened.ref.benchmark)
     state = gate(opened, moment)
     if state.stopped:
@@ -112,7 +112,7 @@ def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def longitudinal(run: JsonObject) -> list[JsonObject]:
-    """Return the sampled training items under the last skills of two epochs, as chunks."""
+    """Return the chunks of the sampled training items under the last skills of two epochs."""
     from skillopt_airflow.training.step.epoch_end import longitudinal
 
     opened, moment = moment_at(run, "slow_update")
@@ -122,7 +122,7 @@ def longitudinal(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def slow_update(run: JsonObject) -> list[JsonObject]:
-    """Write guidance for the skill and memory for the optimizer, from the comparison of two epochs."""
+    """Write guidance for the skill and memory for the optimizer, from comparing two epochs."""
     from skillopt_airflow.training.step.epoch_end import slow_update
 
     return slow_update(*moment_at(run, "slow_update"))
@@ -130,7 +130,7 @@ def slow_update(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def meta_reflect(run: JsonObject) -> list[JsonObject]:
-    """Propose edits from what the epoch accepted and rejected."""
+    """Propose edits from the epoch's accepted and rejected edits."""
     from skillopt_airflow.training.step.epoch_end import meta_reflect
 
     opened, moment = moment_at(run, "meta_reflect")
@@ -140,7 +140,7 @@ def meta_reflect(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def measure_last(run: JsonObject) -> list[JsonObject]:
-    """Return the chunks of the last skill, if it was never measured well enough to compete."""
+    """Return the last skill's chunks, if its coverage is too low to compete."""
     from skillopt_airflow.training.step.seed_and_final import last_plan
 
     return last_plan(open_run(run))
@@ -148,7 +148,7 @@ def measure_last(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def finish(run: JsonObject) -> list[JsonObject]:
-    """Let the last skill compete with the best one; return what is tested, as chunks."""
+    """Compare the last skill with the best one; return the test's chunks."""
     from skillopt_airflow.training.step.seed_and_final import finish
 
     return finish(open_run(run))
@@ -156,7 +156,6 @@ def finish(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def report(run: JsonObject) -> JsonObject:
-    """Write history.json and report.html."""
     from skillopt_airflow.training.report.reporting import write_report
 
     opened = open_run(run)
@@ -165,7 +164,7 @@ def report(run: JsonObject) -> JsonObject:
 
 
 def moment_at(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]:
-    """Return the step at this position of the DAG run, or the epoch's end of this kind; skipped if there is none."""
+    """Return the step at this position of the DAG run, or the epoch's end of this kind; skip if there is none."""
     run = open_run(ref)
     moment = run.step(at) if isinstance(at, int) else run.epoch_end(at)
     if moment is None:
@@ -174,7 +173,7 @@ def moment_at(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Momen
 
 
 def _batch_or_end(run: TrainingRun, position: int) -> list[JsonObject]:
-    """Return the chunks of the step at this position; if there is none, skip everything up to the epoch's end."""
+    """Return the chunks of the step at this position; without a step, skip to the epoch's end."""
     from skillopt_airflow.training.step.steps import rollout
 
     moment = run.step(position)
@@ -186,10 +185,10 @@ def _batch_or_end(run: TrainingRun, position: int) -> list[JsonObject]:
 
 
 def _skip_to(ends: Sequence[Moment]) -> None:
-    """Skip at once what lies between this task and the first of the epoch's ends, or all if none is left.
+    """Skip all tasks before the first of these epoch's ends, or all later tasks if there is none.
 
-    By the trigger rules, that would take a scheduler loop for each task. What lies behind a task that is to run is left
-    to them: skipped already, it would hide that task's failure, since it is by its last tasks that a DAG run is judged.
+    The trigger rules would take one scheduler loop per task. Tasks after the first task to run are left to those rules:
+    the last tasks decide a DAG run's state, so skipping them would hide a failure.
     """
     kept = tuple(f"{kind}." for kind in EPOCH_ENDS[EPOCH_ENDS.index(ends[0].kind) :]) if ends else ()
     later = get_current_context()["task"].get_flat_relative_ids(upstream=False)
@@ -197,16 +196,16 @@ def _skip_to(ends: Sequence[Moment]) -> None:
 
 
 def _skip(names: Sequence[str]) -> None:
-    """Skip tasks at once, also those that were mapped in an earlier attempt: a name is that of a task without an index.
+    """Skip tasks at once, including instances mapped in an earlier attempt.
 
-    Without what they are mapped over they would begin all the same, and fail.
+    Those instances would otherwise begin without input, and fail.
     """
     if not names:
         return
     context = get_current_context()
     run_id = context["run_id"]
     states = context["ti"].get_task_states(context["dag"].dag_id, run_ids=[run_id]).get(run_id, {})
-    # Airflow names an instance with `_<index>`.
+    # Airflow names mapped instances with `_<index>`.
     instances = (state.rpartition("_") for state in states)
     mapped = [(name, int(index)) for name, _, index in instances if index.isdecimal() and name in names]
     raise DownstreamTasksSkipped(tasks=[*names, *mapped])  # type: ignore[no-untyped-call]

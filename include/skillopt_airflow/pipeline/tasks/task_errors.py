@@ -1,7 +1,7 @@
-"""The errors of tasks: which of them Airflow should try again, and what alerts and a waiting training tell of them.
+"""The errors of tasks: retries, and alerts that name failed tasks and reasons.
 
-Airflow tells the callback of a DAG which tasks failed, and a task that waits for another DAG's run that it failed. It
-tells neither of them why, so errors are kept as XComs.
+Airflow reports failed tasks to a DAG's callback, and a failed run to a task that waits for it, but no reasons. So
+errors are stored as XComs.
 """
 
 import logging
@@ -19,7 +19,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
 from skillopt_airflow.core.values.failure_reasons import RolloutTally, too_few
 from skillopt_airflow.core.values.types import JsonObject
-from skillopt_airflow.pipeline.tasks.addresses import run_address
+from skillopt_airflow.pipeline.tasks.addresses import run_url
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 XCOM_KEY = "error"
 MAX_CHARS = 800
 MAX_TASKS = 20
-"""Failed tasks that are named."""
+"""Maximum failed tasks in a message."""
 MAX_ERRORS = 3
-"""Different errors that are told."""
+"""Maximum different errors in a message."""
 
 
 class Failure(NamedTuple):
-    """A failed task, or all tasks that failed in a DAG run; no words if none did."""
+    """The failure of a task or DAG run; empty words if nothing failed."""
 
     words: str
     lasting: bool
-    """Whether another try would meet it again, as the task said, or one of them."""
+    """True if a task's retry can't fix it."""
 
 
-def keep_error(context: "Context") -> None:
-    """Store the error with which a task failed for good; Airflow calls this in the task's process."""
+def store_error(context: "Context") -> None:
+    """Store a task's final error; Airflow calls this in the task's process."""
     from airflow.providers.common.compat.sdk import redact
 
     error = context.get("exception")
-    # Where the process is gone, Airflow calls this elsewhere and knows no error.
+    # If the process died, Airflow calls this elsewhere, without an error.
     if isinstance(error, BaseException):
         kept = Failure(str(redact(_words(error)))[:MAX_CHARS], isinstance(error, AirflowFailException))
         context["ti"].xcom_push(XCOM_KEY, kept._asdict())
 
 
 def failed_tasks(dag_id: str, run_id: str) -> Failure:
-    """Return which tasks of a DAG run failed and why."""
+    """Return the failed tasks of a DAG run and their errors."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     states = RuntimeTaskInstance.get_task_states(dag_id, run_ids=[run_id]).get(run_id, {})
@@ -61,13 +61,13 @@ def failed_tasks(dag_id: str, run_id: str) -> Failure:
         return Failure("", lasting=False)
     more = f" and {len(failed) - MAX_TASKS} more" if len(failed) > MAX_TASKS else ""
     errors = list(_errors(dag_id, run_id, failed[:MAX_TASKS]))
-    told = [f"{task}: {error.words}" for task, error in errors]
-    words = "; ".join([f"failed tasks: {', '.join(failed[:MAX_TASKS])}{more}", *told])
+    details = [f"{task}: {error.words}" for task, error in errors]
+    words = "; ".join([f"failed tasks: {', '.join(failed[:MAX_TASKS])}{more}", *details])
     return Failure(words, any(error.lasting for _, error in errors))
 
 
 def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, Failure]]:
-    """Yield the first different errors, each with a task that had it."""
+    """Yield the first different errors, each with one of its tasks."""
     met: set[Failure] = set()
     for task in tasks:
         error = _error(dag_id, run_id, task)
@@ -77,7 +77,7 @@ def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, F
 
 
 def _error(dag_id: str, run_id: str, task: str) -> Failure | None:
-    """Return the error of a task, by the name that Airflow gives its state: of a mapped one with `_<index>`."""
+    """Return the error of a task by Airflow's name of it: `<task>_<index>` for a mapped one."""
     from airflow.sdk.execution_time.xcom import XCom
 
     found = XCom.get_one(key=XCOM_KEY, dag_id=dag_id, task_id=task, run_id=run_id)
@@ -88,25 +88,24 @@ def _error(dag_id: str, run_id: str, task: str) -> Failure | None:
 
 
 def _words(error: BaseException) -> str:
-    """Return an error as one line; those of the project and of Airflow speak for themselves."""
-    said = " ".join(str(error).split())
+    """Return an error as one line, with its type unless it's from this project or Airflow."""
+    text = " ".join(str(error).split())
     if isinstance(error, SkillOptError | AirflowException):
-        return said
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def wrong_input_fails(*, awaits_models: bool = False) -> Iterator[None]:
-    """Fail the task for good, with one sentence, on errors that a retry would meet again.
+def fail_on_wrong_input(*, awaits_models: bool = False) -> Iterator[None]:
+    """Fail the task without retries on errors that a retry can't fix.
 
-    A store, an engine or a model that cannot answer now is tried again, as the task's `retries` say.
+    Temporary failures of a store, engine or model are retried.
 
     Args:
-        awaits_models: whether so is one at whose address nothing answers: somebody who has just triggered a run wants
-            to hear that the address is wrong.
+        awaits_models: also retry if nothing answers at a model's URL; otherwise the URL is probably wrong.
     """
     try:
         yield
@@ -116,11 +115,11 @@ def wrong_input_fails(*, awaits_models: bool = False) -> Iterator[None]:
         raise AirflowFailException(str(error)) from None
 
 
-def tell_rollouts(tally: RolloutTally, wanted: float, *, may_retry: bool) -> None:
-    """Log what became of a task's rollouts, and ask for a retry if too few of them have a score.
+def check_coverage(tally: RolloutTally, wanted: float, *, may_retry: bool) -> None:
+    """Log the outcome of a task's rollouts; ask for a retry if the coverage is too low.
 
     Raises:
-        AirflowException: fewer than wanted have one, and Airflow may try again; the text names the reason.
+        AirflowException: the coverage is too low and Airflow may retry; the message names the reason.
     """
     log.info("%s", tally)
     if tally.cuts:
@@ -129,61 +128,61 @@ def tell_rollouts(tally: RolloutTally, wanted: float, *, may_retry: bool) -> Non
         words = too_few(tally.coverage, wanted, tally.reason)
         if may_retry:
             raise AirflowException(words)
-        # Without a reason the rest did not run because it could not change the verdict.
+        # Without a reason, the rest was skipped because it could not change the verdict.
         if tally.reason is not None:
             log.warning("%s", words)
 
 
 MAX_SECONDS = 20
-"""An alert may take so long; Airflow ends the process that sends it soon after."""
+"""Time limit of an alert; Airflow ends its process soon after."""
 
 
 LATE = timedelta(hours=6)
-"""After a night was queued."""
+"""Delay after a night is queued."""
 
 
-def on_failure(config: TrainConfig) -> "Callable[[Context], None] | None":
-    """Return what Airflow calls when a run of a DAG has failed; None where nobody wants to know."""
-    return None if config.alerts.conn_id is None else partial(tell_failure, config.alerts.conn_id)
+def failure_callback(config: TrainConfig) -> "Callable[[Context], None] | None":
+    """Return the callback for failed DAG runs; None without alerts."""
+    return None if config.alerts.conn_id is None else partial(send_failure_alert, config.alerts.conn_id)
 
 
-def when_late(config: TrainConfig) -> DeadlineAlert | None:
-    """Return the report of a night that is late by LATE; None where nobody wants to know."""
+def late_alert(config: TrainConfig) -> DeadlineAlert | None:
+    """Return the alert for a night that is late by LATE; None without alerts."""
     if config.alerts.conn_id is None:
         return None
     # Airflow queues a night at its end.
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=LATE,
-        callback=AsyncCallback(tell_late, kwargs={"conn_id": config.alerts.conn_id}),
+        callback=AsyncCallback(send_late_alert, kwargs={"conn_id": config.alerts.conn_id}),
     )
 
 
-def tell_failure(conn_id: str, context: "Context") -> None:
-    """Report which run failed, in which tasks and why; this runs where Airflow calls the callbacks of DAGs."""
+def send_failure_alert(conn_id: str, context: "Context") -> None:
+    """Send an alert about a failed run, its failed tasks and errors; runs in Airflow's callback process."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
     dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
     failed = failed_tasks(dag_id, run_id).words
     why = failed if failed else f"no task failed: {context.get('reason')}"
-    said = _message(dag_id, run_id, f"failed; {why}")
-    HttpNotifier(http_conn_id=conn_id, json=said, extra_options={"timeout": MAX_SECONDS}).notify(context)
+    message = _message(dag_id, run_id, f"failed; {why}")
+    HttpNotifier(http_conn_id=conn_id, json=message, extra_options={"timeout": MAX_SECONDS}).notify(context)
 
 
-async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
-    """Report which night is late; this runs in the triggerer."""
+async def send_late_alert(conn_id: str, context: Mapping[str, Any]) -> None:
+    """Send an alert about a late night; runs in the triggerer."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
     run = context["dag_run"]
-    # A past night that is backfilled or triggered by hand is late by nature.
+    # A backfilled or manual night is always late.
     if run["run_type"] != "scheduled":
         return
-    said = _message(
+    message = _message(
         run["dag_id"], run["dag_run_id"], f"is late: {run['state']}, but due by {context['deadline']['deadline_time']}"
     )
-    await HttpNotifier(http_conn_id=conn_id, json=said).async_notify({})
+    await HttpNotifier(http_conn_id=conn_id, json=message).async_notify({})
 
 
 def _message(dag_id: str, run_id: str, what: str) -> JsonObject:
-    link = run_address(dag_id, run_id)
+    link = run_url(dag_id, run_id)
     return {"text": f"{dag_id}, run {run_id}, {what}. {link}", "dag_id": dag_id, "run_id": run_id, "link": link}

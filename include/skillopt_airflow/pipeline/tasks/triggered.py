@@ -1,4 +1,4 @@
-"""The conf of a DAG run, checked and made a complete configuration."""
+"""From a DAG run's conf to a checked, complete configuration."""
 
 import logging
 from collections.abc import Mapping
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
-"""Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
+"""Keys that Airflow's trigger operator adds to a conf if that provider is installed."""
 OF_ANOTHER_TARGET = ("model.temperature", "model.max_tokens", "model.reasoning_effort")
-"""Knobs that a run may have with a value that another target's API refuses."""
+"""Knobs whose values another target's API may refuse."""
 SHORT_FORM = 12
-"""Fields that an error names, all of them."""
+"""Maximum fields of a form that an error lists."""
 WHERE_PRESETS_ARE = "preset is a field of trainings of benchmarks that have presets/<name>.yaml in their folder"
 
 
 def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[TrainingRun, TrainConfig]:
-    """Return a run that is to be prepared, and its configuration by the fields of the form.
+    """Return a new run and its configuration from the form.
 
     Args:
         form: the fields, by dotted path, and `overrides`.
 
     Raises:
-        SkillOptError: of the kind that says what is wrong.
+        SkillOptError: the form is invalid.
     """
-    config = configured(benchmark, form)
+    config = form_config(benchmark, form)
     ref = RunRef(benchmark=benchmark, run=name, storage=config.storage)
     run = open_run(ref)
     check_batch(config, benchmarks.load(benchmark, config.task))
@@ -56,12 +56,12 @@ def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[Trainin
 
 
 def checked_form(context: "Context") -> Mapping[str, Any]:
-    """Return the form of the DAG run, after checking what it was triggered with.
+    """Return the DAG run's form after checking the conf.
 
-    Airflow passes over what is no Param of the DAG; a run must not.
+    Airflow ignores conf keys that aren't Params; a run must not.
 
     Raises:
-        ConfigError: naming the keys that the DAG has no field for, and those of a short form.
+        ConfigError: the message names the unknown keys, and the fields of a short form.
     """
     conf, form = context["dag_run"].conf, context["dag"].params
     unknown = sorted(set({} if conf is None else conf) - set(form) - ADDED_BY_AIRFLOW)
@@ -76,20 +76,19 @@ def checked_form(context: "Context") -> Mapping[str, Any]:
     return context["params"]
 
 
-def of_decline(dag_run: Any, form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the form of a training; one that a decline's event triggered begins with the champion, not the seed."""
+def after_decline(dag_run: Any, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a training's form; after a decline's event, it begins with the champion instead of the seed."""
     if dag_run.run_type != "asset_triggered" or form["train.init_skill"] != "seed":
         return form
     return {**form, "train.init_skill": "champion"}
 
 
-def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
-    """Return the run's configuration, with the models of the connections where it leaves them open.
+def form_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
+    """Return the run's configuration, with the connections' models where it names none.
 
     Raises:
-        ConfigError: a key or value that the form or the configuration does not have, or a harness that cannot run
-            the benchmark's items.
-        ModelConnectionError: a connection that is not there or names no model.
+        ConfigError: an unknown key, an invalid value, or a harness that can't run the benchmark's items.
+        ModelConnectionError: a connection doesn't exist or names no model.
     """
     preset = chosen_preset(benchmark, form)
     own = benchmark_config(benchmark)
@@ -109,13 +108,13 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
         "target": connection.model_name(model.target_conn_id, model.target),
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),
     }
-    # A run without a judge has none, whatever was named.
-    named["judge"] = None if judge_use(config.evaluation, adapter) == "rules" else _judge(model)
+    # A run that scores by rules only has no judge.
+    named["judge"] = None if judge_use(config.evaluation, adapter) == "rules" else _judge_model(model)
     return config.model_copy(update={"model": model.model_copy(update=named)})
 
 
 def cell_config(benchmark: str, config: TrainConfig, target: str, harness: HarnessName) -> TrainConfig:
-    """Return a complete configuration with another target and harness; raise as `configured`."""
+    """Return a complete configuration with another target and harness; raise like `configured`."""
     asked = read_config(config.model_dump(), {"model": {"target": target, "harness": harness}})
     _check_harness_of_image(asked, config)
     model, adapter = asked.model, benchmarks.load(benchmark, asked.task)
@@ -127,68 +126,68 @@ def cell_config(benchmark: str, config: TrainConfig, target: str, harness: Harne
 
 
 def _check_harness_of_image(asked: TrainConfig, own: TrainConfig) -> None:
-    """Refuse a harness that needs another image than the one which was named for the harness before.
+    """Refuse a harness that needs another image than the one that benchmark.yaml names for its harness.
 
-    Each of them has what `chat` needs.
+    Every image supports `chat`.
     """
     needed, before = (HARNESSES[each.model.harness].image for each in (asked, own))
     is_kept = asked.sandbox.image is not None and asked.sandbox.image == own.sandbox.image
     if is_kept and needed not in (before, HARNESSES["chat"].image):
         raise ConfigError(
-            f"model.harness = {asked.model.harness!r}: sandbox.image = {asked.sandbox.image!r} was named for "
-            f"{own.model.harness}; name the image that you made of {needed} there, in a run of its own"
+            f"model.harness = {asked.model.harness!r}: sandbox.image = {asked.sandbox.image!r} is for "
+            f"{own.model.harness}. Name an image based on {needed} there, in a separate run"
         )
 
 
-def _judge(model: ModelGroup) -> str:
-    """Return the model that judges answers."""
+def _judge_model(model: ModelGroup) -> str:
+    """Return the judge model."""
     conn_id = judge_conn_id(model)
     of_optimizer = model.optimizer if conn_id == model.optimizer_conn_id else None
     return connection.model_name(conn_id, of_optimizer if model.judge is None else model.judge)
 
 
 def chosen_preset(benchmark: str, form: Mapping[str, Any]) -> Preset | None:
-    """Return the preset that the form of a training names, if it does.
+    """Return the preset of a training's form; None if it names none.
 
     Raises:
-        ConfigError: the benchmark has none of this name.
+        ConfigError: the benchmark has no such preset.
     """
     name = form.get("preset")
     return None if name is None else preset_of(benchmark, str(name))
 
 
 def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
-    """Return the configuration of a night, for the target that the form may name; raise as `configured`."""
+    """Return a night's configuration, with the form's target if set; raise like `configured`."""
     asked: Mapping[str, Any] = form["overrides"] or {}
     if form["target"] is not None:
         asked = {**asked, "model.target": form["target"]}
-    return configured(benchmark, {"overrides": asked})
+    return form_config(benchmark, {"overrides": asked})
 
 
 def night_date(begin: datetime, config: TrainConfig) -> str:
-    """Return the date of a night, YYYY-MM-DD, by the begin of its interval."""
+    """Return a night's date, YYYY-MM-DD, from the start of its interval."""
     return f"{begin.astimezone(ZoneInfo(config.regate.timezone)):%Y-%m-%d}"
 
 
 def base_target(benchmark: str) -> str:
-    """Return the target that the benchmark is trained for when a run does not name another."""
+    """Return the benchmark's own target."""
     model = benchmark_config(benchmark).model
     return connection.model_name(model.target_conn_id, model.target)
 
 
-def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
-    """Return the reference of a finished run that is to be published, under the knobs that this may change.
+def publishing_ref(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
+    """Return the reference for publishing a finished run with the overrides that this allows.
 
     Args:
-        target: another target model, as `provider:name`, or None for the run's own.
-        overrides: knobs by path: budget, sandbox, `model.target_conn_id` and, for another target, how it samples; those
-            of publishing and storage are read elsewhere.
+        target: another target model, as `provider:name`; None for the run's.
+        overrides: knobs by path: budget, sandbox, `model.target_conn_id` and, for another target, its sampling;
+            publishing and storage are read elsewhere.
 
     Raises:
-        ConfigError: a knob of the training, which has been, one with a value that is not allowed, an engine of which
-            there is no connection, or pods that cannot have the run's image.
-        ModelConnectionError: the connection does not lead to the model.
-        ModelUnavailable: the server has no answer now.
+        ConfigError: a knob of the finished training, a forbidden value, an engine without a connection, or pods that
+            can't use the run's image.
+        ModelConnectionError: the connection doesn't provide the model.
+        ModelUnavailable: the server doesn't answer now.
     """
     asked = {} if overrides is None else dict(overrides)
     late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
@@ -204,7 +203,7 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     if target is not None:
         late["model.target"] = target
     own = benchmark_config(run.ref.benchmark)
-    # It is today's graph that publishes, and today's benchmark.yaml that names what anybody may.
+    # The current graph publishes, and the current benchmark.yaml sets the limits.
     params.run_config(own, {"overrides": late})
     _check_image(run, own)
     config = read_config(run.config.model_dump(), nest(late))
@@ -219,7 +218,7 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     if not late:
         return run.ref
     named = config.model_copy(update={"model": model.model_copy(update={"target": name})})
-    # What was not known when the run began may be known by now, or be said in the overrides.
+    # Prices that were unknown at the start may be known now, or be in the overrides.
     found, settled = run.connections.prices(named), run.record.prices
     prices = {
         **found,
@@ -231,21 +230,20 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
 
 
 def _check_image(run: TrainingRun, own: TrainConfig) -> None:
-    """Refuse a run whose image is on a Docker engine alone where the sandboxes are pods by now."""
+    """Refuse a run whose image exists only on a Docker engine if the sandboxes are pods now."""
     if own.sandbox.engine == "kubernetes" and run.record.image.startswith("sha256:"):
         raise ConfigError(
-            f"run {run.ref.run} was made with the image {run.record.image}, which its Docker engine alone has, and "
-            "sandbox.engine is kubernetes by now: set it to docker in the benchmark's benchmark.yaml until the run is "
+            f"run {run.ref.run} was made with the image {run.record.image}, which exists only on its Docker engine. "
+            "sandbox.engine is kubernetes now: set it to docker in the benchmark's benchmark.yaml until the run is "
             "published, or trigger a new training"
         )
 
 
 def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
-    """Return the knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
+    """Return the publishing knobs, by path, that the form and its overrides change.
 
     Raises:
-        ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph; or no
-            approval where the run or the benchmark asks for one.
+        ConfigError: an unknown key, an invalid or fixed value, or no approval where the run or benchmark requires it.
     """
     overrides = {} if asked["overrides"] is None else asked["overrides"]
     fields, late = (
@@ -253,7 +251,7 @@ def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
         for knobs in (asked, overrides)
     )
     publishing = params.run_config(run.config, {**fields, "overrides": late}).publishing
-    # The benchmark may ask for an approval by now that it did not ask for when the run settled its rules.
+    # The benchmark may require approval now, though it didn't when the run began.
     own = benchmark_config(run.ref.benchmark)
     check_allowed(own.model_copy(update={"publishing": publishing}), own)
     rules, settled = (knobs.model_dump(mode="json") for knobs in (publishing, run.config.publishing))

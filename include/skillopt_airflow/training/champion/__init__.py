@@ -1,4 +1,4 @@
-"""How a skill becomes the champion and stays it: publication, approval, nights of re-gating.
+"""The champion: publication, approval, rollback, and nights of re-gating.
 
 Enter by publication.py and night.py.
 Moving the alias itself is in store/aliases.py.

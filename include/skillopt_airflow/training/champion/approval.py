@@ -1,4 +1,4 @@
-"""Rollbacks, and the page for a person who has to approve one or a publication, with every text of a model fenced."""
+"""Rollbacks, and the pages for approvals, with all model text fenced."""
 
 import logging
 import re
@@ -15,7 +15,7 @@ from skillopt_airflow.core.values.skill import diff_of
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.store.aliases import Alias
-from skillopt_airflow.training.champion.publication import PublishContest, as_published
+from skillopt_airflow.training.champion.publication import PublicationPlan, as_published
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run import TrainingRun
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.artifacts import ArtifactStore
 
 MAX_DIFF_CHARS = 100_000
-"""Length to which a difference is cut."""
+"""Maximum length of a diff."""
 MAX_VALUE_CHARS = 300
-"""Length to which the value of a setting is cut."""
+"""Maximum length of a setting's value."""
 _BACKTICKS = re.compile(r"`+")
 
 
 def publication_body(run: TrainingRun, name: str) -> str:
-    """Return the settings that differ from benchmark.yaml, the scores, and the difference between the two skills."""
+    """Return the settings that differ from benchmark.yaml, the scores, and the diff of the two skills."""
     keys = run.keys.publication(name)
-    contest = run.store.get_model(keys.contest, PublishContest)
+    contest = run.store.get_model(keys.contest, PublicationPlan)
     decision = run.store.get_model(keys.gate, GateDecision)
     own = benchmark_config(run.ref.benchmark, run.config.data.uri)
     best = run.state(run.timeline[-1]).best.version
@@ -56,7 +56,7 @@ def publication_body(run: TrainingRun, name: str) -> str:
 
 
 def rollback_body(present: Alias, target: str, reason: str, before: str, after: str, history: Iterable[Alias]) -> str:
-    """Return from which version to which, why, what changes, and the alias's history."""
+    """Return the two versions, the reason, the diff, and the alias's history."""
     moves = "\n".join(
         f"| {alias.sequence} | {alias.moved:%Y-%m-%d %H:%M} | `{alias.version}` | {_plain(alias.reason)} |"
         for alias in history
@@ -71,7 +71,7 @@ def rollback_body(present: Alias, target: str, reason: str, before: str, after: 
 
 
 def fenced(text: str, language: str) -> str:
-    """Return a code block that the text cannot end."""
+    """Return a code block whose fence the text can't close."""
     text = visible(text)
     longest = max((len(found) for found in _BACKTICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -79,14 +79,14 @@ def fenced(text: str, language: str) -> str:
 
 
 def _difference(before: str, after: str, places: Sequence[str]) -> str:
-    """Return the difference, with its whole length and the places of both skills where it is cut."""
+    """Return the diff; a cut one also names its full length and both skills' keys."""
     diff = diff_of(before, after)
     cut = len(diff) > MAX_DIFF_CHARS
     shown = f"{diff[:MAX_DIFF_CHARS]}\n[cut here]" if cut else diff
     heading = "What changes:"
     if cut:
         heading = (
-            f"**Only the first {MAX_DIFF_CHARS:,} of {len(diff):,} characters of what changes are here.** Before you "
+            f"**Only the first {MAX_DIFF_CHARS:,} of {len(diff):,} characters of the changes are shown.** Before you "
             f"approve, compare the whole skills: `{'` and `'.join(places)}`."
         )
     return f"{heading}\n\n{fenced(shown, 'diff')}"
@@ -110,7 +110,7 @@ def _value(value: object) -> str:
 
 def _scores(table: PairedTable, measured: str) -> str:
     return (
-        "| | candidate | present | difference (95 %) | won | lost | tied |\n|---|---|---|---|---|---|---|\n"
+        "| | candidate | current | difference (95%) | won | lost | tied |\n|---|---|---|---|---|---|---|\n"
         f"| {measured} | {table.score:.4f} | {table.other_score:.4f} | {table.delta:+.4f} "
         f"[{table.low:+.4f}, {table.high:+.4f}] | {table.wins} | {table.losses} | {table.ties} |"
     )
@@ -128,7 +128,7 @@ def _origin(line: LineOrigin) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return one line that is no Markdown, also inside of a table."""
+    """Return the text as one line with Markdown escaped, also for tables."""
     return re.sub(r"([\\`*_\[\]<>|#!&])", r"\\\1", visible(" ".join(text.split())))
 
 
@@ -136,27 +136,26 @@ log = logging.getLogger(__name__)
 
 
 class RollbackRequest(Value):
-    """A request to roll back that was checked."""
+    """A checked rollback request."""
 
     run: str
-    """The DAG run that asked."""
+    """Name of the requesting DAG run."""
     version: str
     reason: str
     approval: bool
-    """True if a person has to approve."""
+    """True if a person must approve."""
     seen: Alias
-    """The champion that is to be left."""
+    """The champion to roll back."""
 
 
 def rollback_request(
     artifacts: "ArtifactStore", run: str, version: str, reason: str, approval: bool, leaving: str | None = None
 ) -> RollbackRequest:
-    """Check what is asked for.
+    """Check a rollback request.
 
     Raises:
-        ConfigError: there is no champion, it is the wanted version already or not the one to be left, or the wanted
-            version does not exist.
-        StoreError: the wanted version was tampered with.
+        ConfigError: there is no champion, it already is `version` or isn't `leaving`, or `version` doesn't exist.
+        StoreError: the stored version was changed.
     """
     champion = artifacts.champion.read()
     if champion is None:
@@ -169,19 +168,19 @@ def rollback_request(
         artifacts.read(version)
     except ObjectMissing:
         there = ", ".join(artifacts.list_versions())
-        raise ConfigError(f"version: {version} is not a complete version; there are: {there}") from None
+        raise ConfigError(f"version: {version} is not a complete version. Available: {there}") from None
     return RollbackRequest(run=run, version=version, reason=reason, approval=approval, seen=champion)
 
 
 def describe(artifacts: "ArtifactStore", request: RollbackRequest) -> str:
-    """Return what the person who has to approve it sees, also of a champion whose text was changed or lost."""
+    """Return the page for the approval, even if the champion's text was changed or lost."""
     before, problem = "", ""
     try:
         before = artifacts.read(request.seen.version).skill
     except StoreUnavailable:
         raise
     except StoreError as error:
-        problem = f"The present champion cannot be read: {error}\n\n"
+        problem = f"The current champion cannot be read: {error}\n\n"
     after, history = artifacts.read(request.version).skill, artifacts.champion.history()
     return problem + rollback_body(request.seen, request.version, request.reason, before, after, history)
 
@@ -190,7 +189,7 @@ def roll_back(artifacts: "ArtifactStore", request: RollbackRequest) -> Alias:
     """Move the champion; safe to repeat.
 
     Raises:
-        Conflict: somebody moved it since the request.
+        Conflict: the champion moved since the request.
     """
     alias = artifacts.roll_back(request.version, request.run, request.reason, request.seen)
     log.info("champion %s, before %s: %s", alias.version, alias.previous, alias.reason)

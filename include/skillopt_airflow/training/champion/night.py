@@ -1,4 +1,4 @@
-"""The settling of a night of re-gating: champion, the champion before it and the seed skill on the same fresh items."""
+"""The end of a night of re-gating: verdict, demotion and events."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from skillopt_airflow.core.values.types import JsonObject, Split, canonical_json
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.tables.night_table import Night, NightTable, Rival
-from skillopt_airflow.training.champion.night_plan import Contest, fingerprints
+from skillopt_airflow.training.champion.night_plan import NightLineup, fingerprints
 from skillopt_airflow.training.prepare.benchmark_settings import other_connection
 from skillopt_airflow.training.prepare.data_checks import check_measured
 from skillopt_airflow.training.rollouts.evaluation import measured
@@ -42,13 +42,13 @@ DECLINES: Mapping[NightVerdict, str] = {
     NightVerdict.STALE: "declined",
     NightVerdict.DRIFT: "drifted",
 }
-"""Verdicts that are told, and what each says of a champion; each of these is told once."""
+"""Verdicts that emit an event, once per champion, and the word for each."""
 DEMOTED = "demoted on "
-"""Beginning of the reason with which a night moves the alias back."""
+"""Start of the reason of a demotion's alias move."""
 
 
 class LedgerRow(Document):
-    """A night and the verdict after it, by all nights that were settled up to then."""
+    """A night with the verdict from all nights concluded up to it."""
 
     night: Night
     judgement: Judgement
@@ -60,13 +60,13 @@ def night_table(run: TrainingRun) -> NightTable:
     return NightTable(run.store, _keys(run))
 
 
-def settle_night(run: TrainingRun) -> LedgerRow:
-    """Store what the night found, once; return it with the verdict by all nights up to it.
+def conclude_night(run: TrainingRun) -> LedgerRow:
+    """Store the night's result once; return it with the verdict from all nights up to it.
 
     Raises:
-        DataError: rows cannot be concluded from, or too few items have a score.
+        DataError: rows fail expectations, or too few items have a score.
     """
-    contest, nights, config = run.store.get_model(run.keys.contest, Contest), night_table(run), run.config
+    contest, nights, config = run.store.get_model(run.keys.contest, NightLineup), night_table(run), run.config
     night = nights.read(contest.date)
     if night is None:
         skills = {role: run.skill(version) for version, role in contest.roles}
@@ -90,16 +90,16 @@ def settle_night(run: TrainingRun) -> LedgerRow:
 def night_of(
     ref: RunRef,
     config: TrainConfig,
-    contest: Contest,
+    contest: NightLineup,
     evaluations: Mapping[str, Evaluation],
     contents: Mapping[str, str],
 ) -> Night:
-    """Return what a night found: the evaluations by role, and the fingerprints of its items by id."""
+    """Return a night's result from the evaluations by role; `contents` has fingerprints by item id."""
     rules, champion, promised = config.evaluation, evaluations["champion"], contest.promised
     rivals: tuple[Rival, ...] = ("seed", "previous")
     against = {rival: differences(champion, evaluations[rival], rules) for rival in rivals if rival in evaluations}
     if promised is not None:
-        # What was promised counts as its interval's lower end.
+        # A promise counts as its interval's lower bound.
         against["promise"] = {item: gate_value(one, rules) - promised.low for item, one in champion.scores.items()}
     scored = {item for evaluation in evaluations.values() for item in evaluation.scores}
     return Night(
@@ -124,29 +124,28 @@ def night_of(
     )
 
 
-def settled(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
-    """Return the run's night, which is settled, with its verdict, and all nights of its benchmark and target."""
-    date, nights = run.store.get_model(run.keys.contest, Contest).date, night_table(run).all()
+def concluded_night(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
+    """Return the run's concluded night with its verdict, and all nights of its benchmark and target."""
+    date, nights = run.store.get_model(run.keys.contest, NightLineup).date, night_table(run).all()
     return verdict_after(nights, run.config.regate.alpha, date), nights
 
 
 def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
-    """Return each night with the verdict after it, of the champion that it measured, in the order of their arrival."""
+    """Return each night with its verdict, in the order of conclusion."""
     return [verdict_after(nights, alpha, night.date) for night in nights]
 
 
 def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow:
-    """Return a settled night with the verdict after it; the nights are in the order of their arrival.
+    """Return a concluded night with its verdict; `nights` are in the order of conclusion.
 
-    Nights count from when they were settled on, whatever their dates, so that a verdict stands: what arrives later is
-    evidence for later verdicts. A champion's evidence starts with its own first night, and against the champion before
-    it with the first night on which these two met. One that others replaced meanwhile, such as until a rollback, has no
-    evidence of what is long past.
+    Nights count in the order of conclusion, not of their dates, so that verdicts are final. A champion's evidence
+    starts with its first night. Against the previous champion it starts with the first night that measured both. If
+    other champions were in between, older evidence doesn't count.
     """
     place = next(place for place, night in enumerate(nights) if night.date == date)
     seen = nights[: place + 1][-MEMORY:]
     last = seen[-1]
-    # Differences of other scores are no evidence of this one.
+    # Differences in other metrics aren't evidence for this one.
     own = [one for one in seen if one.champion.sha256 == last.champion.sha256 and one.measures_as(last)]
     met = [night for night in own if night.previous == last.previous]
     same_seed = [night for night in own if night.seed.sha256 == last.seed.sha256]
@@ -165,22 +164,22 @@ def _means_of(nights: Sequence[Night], rival: Rival) -> list[NightMean]:
     return [mean for night in nights if (mean := night.against(rival)) is not None]
 
 
-def is_news(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
-    """Return whether the run's night may report its verdict: the newest may, unless another did for this champion."""
+def may_report(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
+    """Return whether the run's night may report its verdict: only the newest, and only once per champion."""
     what = DECLINES.get(row.judgement.verdict)
     if what is None or nights[-1].date != row.night.date:
         return False
     return night_table(run).reporter(row.night.champion.sha256, what) in (None, run.ref.run)
 
 
-def first_to_tell(run: TrainingRun, news: JsonObject) -> bool:
-    """Keep that the run's night reports these news, since evidence may swing; return False if another night does."""
+def claim_report(run: TrainingRun, news: JsonObject) -> bool:
+    """Claim the report of this verdict for the run's night; return False if another night has it."""
     what = DECLINES[NightVerdict(str(news["verdict"]))]
     return night_table(run).claim_report(str(news["sha256"]), what, run.ref.run) == run.ref.run
 
 
-def to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | None) -> Alias | None:
-    """Return the alias to move back: only by the newest night, and only if it still names what was measured."""
+def alias_to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | None) -> Alias | None:
+    """Return the alias to move back, for the newest night and the measured champion only."""
     night = row.night
     if row.judgement.verdict is not NightVerdict.DEMOTE or champion is None:
         return None
@@ -188,21 +187,21 @@ def to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | None) -
         log.info("%s was measured, %s is the champion now: nothing to do", night.champion.version, champion.version)
         return None
     if nights[-1].date != night.date:
-        log.info("nights were settled after %s, which have the say", night.date)
+        log.info("newer nights than %s were concluded and decide instead", night.date)
         return None
     return champion
 
 
 def demote(run: TrainingRun) -> Alias | str:
-    """Move the champion back to the one before it where `regate.on_demote` says rollback; else return why it stays.
+    """Roll back the champion if `regate.on_demote` is rollback; otherwise return why it stays.
 
     Raises:
-        Conflict: somebody else moved it meanwhile.
+        Conflict: the champion moved meanwhile.
     """
-    (row, nights), champion = settled(run), run.published.champion.read()
-    seen = to_demote(row, nights, champion) if run.config.regate.on_demote == "rollback" else None
+    (row, nights), champion = concluded_night(run), run.published.champion.read()
+    seen = alias_to_demote(row, nights, champion) if run.config.regate.on_demote == "rollback" else None
     if seen is None:
-        # It may be this run that moved it, killed before it could tell.
+        # This run may have moved the alias and been killed before it emitted the event.
         if champion is not None and champion.run == run.ref.run:
             return champion
         return f"{row.night.date}: {row.judgement.verdict}, nothing is moved back"
@@ -211,15 +210,15 @@ def demote(run: TrainingRun) -> Alias | str:
     return run.published.roll_back(row.night.previous.version, run.ref.run, _reason(row), seen)
 
 
-def question_of(run: TrainingRun) -> JsonObject | str:
-    """Return the rollback that somebody has to approve where `regate.on_demote` says ask, or why nobody is asked.
+def rollback_question(run: TrainingRun) -> JsonObject | str:
+    """Return the rollback to approve if `regate.on_demote` is ask; otherwise why there is no question.
 
-    Its run has the name of what is left: who is asked once, is not asked again by each of the nights that follow.
+    The DAG run's id names the champion to roll back, so that later nights don't ask again.
     """
-    (row, nights), champion = settled(run), run.published.champion.read()
-    seen = to_demote(row, nights, champion) if run.config.regate.on_demote == "ask" else None
+    (row, nights), champion = concluded_night(run), run.published.champion.read()
+    seen = alias_to_demote(row, nights, champion) if run.config.regate.on_demote == "ask" else None
     if seen is None or row.night.previous is None:
-        return f"{row.night.date}: {row.judgement.verdict}, nobody is asked"
+        return f"{row.night.date}: {row.judgement.verdict}, no question"
     storage = run.ref.storage.model_dump(mode="json")
     place = sha256(canonical_json([storage, row.night.target]))
     conf: JsonObject = {
@@ -236,17 +235,19 @@ def question_of(run: TrainingRun) -> JsonObject | str:
     return {"run_id": f"demote__{seen.version}-{seen.sequence}-{place[:8]}", "conf": conf}
 
 
-def news_of(run: TrainingRun, base: str) -> JsonObject | str:
-    """Return what the night's event of a verdict says, of the benchmark's own target only, or why there is none.
+def decline_event(run: TrainingRun, base: str) -> JsonObject | str:
+    """Return the event of the night's verdict, for the benchmark's own target only; or why there is none.
 
-    Nothing is told by this: who emits the event asks `first_to_tell` before.
+    The caller emits the event after `claim_report`.
     """
-    (row, nights), alias = settled(run), run.published.champion.read()
+    (row, nights), alias = concluded_night(run), run.published.champion.read()
     night = row.night
-    # The alias still names what the night measured, or was moved back because of it.
-    stands = alias is not None and (alias.sha256 == night.champion.sha256 or alias.reason.startswith(_because(night)))
-    if night.target != base or not stands or not is_news(run, row, nights):
-        return f"{night.date}: {row.judgement.verdict}, which is no news"
+    # The alias still names the measured champion, or was moved back because of this night.
+    is_current = alias is not None and (
+        alias.sha256 == night.champion.sha256 or alias.reason.startswith(_reason_prefix(night))
+    )
+    if night.target != base or not is_current or not may_report(run, row, nights):
+        return f"{night.date}: {row.judgement.verdict}, no new event"
     return {
         "benchmark": run.ref.benchmark,
         "target": night.target,
@@ -258,10 +259,10 @@ def news_of(run: TrainingRun, base: str) -> JsonObject | str:
 
 
 def _reason(row: LedgerRow) -> str:
-    return f"{_because(row.night)} {row.judgement.reason}"
+    return f"{_reason_prefix(row.night)} {row.judgement.reason}"
 
 
-def _because(night: Night) -> str:
+def _reason_prefix(night: Night) -> str:
     return f"{DEMOTED}{night.date}:"
 
 
@@ -270,17 +271,17 @@ def _keys(run: TrainingRun) -> RegateKeys:
 
 
 MAX_POINTS = 400
-"""Nights that the document holds, the newest ones: more than a year of them."""
+"""Maximum of the newest nights in the document, more than a year."""
 
 
 class NightSeries(Document):
-    """The newest nights with the verdict after each, in the order in which they were settled."""
+    """The newest nights with their verdicts, in the order of conclusion."""
 
     points: tuple[NightPoint, ...]
 
 
 def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: LedgerRow) -> None:
-    """Add a night that was just settled; others that the document lacks are judged anew."""
+    """Add a newly concluded night; compute missing ones again."""
     nights = NightTable(store, keys).all()[-MAX_POINTS:]
     stored = store.find_model(keys.series, NightSeries)
     points = () if stored is None else stored.points
@@ -292,13 +293,13 @@ def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: Ledg
 
 
 def read_series(store: "ObjectStore", keys: RegateKeys, most: int = MAX_POINTS) -> list[NightPoint]:
-    """Return the newest nights, at most so many, in the order in which they were settled."""
+    """Return up to `most` of the newest nights, in the order of conclusion."""
     stored = store.find_model(keys.series, NightSeries)
     return [] if stored is None else list(stored.points[-most:])
 
 
 def point_of(row: LedgerRow) -> NightPoint:
-    """Return what the document keeps of a night."""
+    """Return a night as a point of the series."""
     night = row.night
     return NightPoint(
         date=night.date,

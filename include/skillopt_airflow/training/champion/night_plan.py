@@ -1,4 +1,4 @@
-"""Before a night of re-gating is measured: who is the champion, and which fresh items are there."""
+"""The preparation of a night: its contenders and fresh items."""
 
 import json
 import logging
@@ -20,15 +20,21 @@ from skillopt_airflow.store.aliases import champion_before
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, target_of
 from skillopt_airflow.store.tables.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.prepare.benchmark_settings import other_connection
-from skillopt_airflow.training.prepare.data_checks import checked_fresh, items_of
-from skillopt_airflow.training.prepare.data_items import Items, checked_items, read_items, store_files, without_copies
-from skillopt_airflow.training.prepare.preparation import check_priced, settle
+from skillopt_airflow.training.prepare.data_checks import check_fresh_items, items_of
+from skillopt_airflow.training.prepare.data_items import (
+    Items,
+    checked_items,
+    read_items,
+    store_files,
+    without_duplicates,
+)
+from skillopt_airflow.training.prepare.preparation import check_priced, save_run
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_corpus import store_corpus
+from skillopt_airflow.training.run.run_documents import store_corpus
 from skillopt_airflow.training.run.run_record import RunRecord
-from skillopt_airflow.training.step.seed_and_final import opened
+from skillopt_airflow.training.step.seed_and_final import with_run_regions
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.fresh_items import MeasuredItems
@@ -37,12 +43,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ROLES = ("champion", "seed", "previous")
-"""Roles in the order of the versions under which the night's run keeps their texts."""
+CONTENDERS = ("champion", "seed", "previous")
+"""Roles, in the order of the run's skill versions."""
 
 
-class Contest(Document):
-    """The skills to measure, fixed when the night was prepared."""
+class NightLineup(Document):
+    """The skills to measure, fixed when the night is prepared."""
 
     date: str
     champion: Contender
@@ -52,11 +58,11 @@ class Contest(Document):
 
     @property
     def roles(self) -> list[tuple[int, str]]:
-        return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
+        return [*enumerate(CONTENDERS if self.previous is not None else CONTENDERS[:2])]
 
 
 class Commands(NamedTuple):
-    """The parts of the commands that are told: the id of the benchmark's DAG, and the night's overrides."""
+    """Parts of the commands in an error: the DAG id, and the night's overrides."""
 
     publish: str
     overrides: Mapping[str, JsonValue]
@@ -65,14 +71,14 @@ class Commands(NamedTuple):
 def prepare_night(
     run: TrainingRun, config: TrainConfig, date: str, base: str, commands: Commands
 ) -> list[JsonObject] | str:
-    """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
+    """Store a night's inputs; return its chunks, or why there is nothing to check.
 
     Args:
         date: YYYY-MM-DD.
-        base: the target that the benchmark is trained for when a run does not name another.
+        base: the benchmark's own target.
 
     Raises:
-        SkillOptError: of the kind that says what is wrong, such as that only other targets have a champion.
+        SkillOptError: for example, only other targets have a champion.
     """
     from skillopt_airflow.store.data.datasets import EXTENSIONS, partition_uri, read_partition
     from skillopt_airflow.store.data.files import DataFiles
@@ -80,7 +86,7 @@ def prepare_night(
     target, benchmark = str(config.model.target), run.ref.benchmark
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     if nights.read(date) is not None:
-        return _settled_before(run, config)
+        return _concluded_before(run, config)
     artifacts = _published_for(run, config, base)
     if artifacts is None:
         _check_nowhere_published(run, config, commands)
@@ -92,22 +98,22 @@ def prepare_night(
             f"no_data: {folder}/items.json (or {EXTENSIONS}) is missing or empty. Once the items have arrived, "
             f"backfill {date} with the command in the DAG's documentation"
         )
-    kept, notes = without_copies(config, {Split.FRESH: records})
+    kept, notes = without_duplicates(config, {Split.FRESH: records})
     items, quality = checked_items(run, config, folder, kept, notes=notes)
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     prices = run.connections.prices(config)
-    trained = _trained_on(run, config, artifacts)
-    quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
+    trained = _training_items(run, config, artifacts)
+    quality = check_fresh_items(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
     check_priced(config, prices, MEASURING)
     image = run.connections.image(config, MEASURING)
-    settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
+    save_run(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
     return plan_night(run, *_contenders(run, date, artifacts, base))
 
 
-def _settled_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
-    """Return chunks without items for a night that is settled, which keeps what it measured; today's knobs act on it.
+def _concluded_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
+    """Return empty chunks for a concluded night; its result stays, and current knobs apply to it.
 
-    Its items may be gone by now, or be others, or a training may have used what was fresh on its day.
+    Its items may have been removed, changed, or used by a training since.
     """
     record = run.store.find_model(run.keys.config, RunRecord)
     if record is None:
@@ -117,7 +123,7 @@ def _settled_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] |
 
 
 def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "ArtifactStore | None":
-    """Return the skills published for the night's target, or else for the benchmark's; None if there are none."""
+    """Return the published skills of the night's target, else of the benchmark's; None if there are none."""
     for target in dict.fromkeys((str(config.model.target), base)):
         artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, target)
         if artifacts.champion.read() is not None:
@@ -126,10 +132,10 @@ def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "Artifac
 
 
 def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Commands) -> None:
-    """Refuse a night whose target has no champion where other targets have one, which would go unchecked.
+    """Refuse a night whose target has no champion while other targets do, whose champions would go unchecked.
 
     Raises:
-        ConfigError: naming them, and how the night's target gets its own.
+        ConfigError: the message names them and the commands to publish.
     """
     benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
     folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
@@ -146,13 +152,13 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Comman
             commands.append(f"to publish that of {other}: {publish}")
     if commands:
         raise ConfigError(
-            f"the target {target} has no champion, but others have one, which no night checks now: let model.target in "
-            f"benchmark.yaml name the target that is in use until {target} has a champion; {'; '.join(commands)}"
+            f"the target {target} has no champion, but others have one, which no night checks now. Set model.target in "
+            f"benchmark.yaml to the target in use until {target} has a champion; {'; '.join(commands)}"
         )
 
 
-def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
-    """Return the data of the training that made the champion, or the present data set if the bucket has lost them."""
+def _training_items(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
+    """Return the data of the champion's training, or the current dataset if that data is gone."""
     champion = artifacts.champion.read()
     name = "" if champion is None else artifacts.read(champion.version).manifest.run
     items = items_of(run, name)
@@ -163,7 +169,7 @@ def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore
 
 
 def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
-    """Return the items of all nights; of a night that was stored without contents, as far as its run still has them."""
+    """Return the items of all nights; nights stored without contents are read from their runs if possible."""
     from skillopt_airflow.quality.fresh_items import MeasuredItems
 
     by_id: dict[str, str] = {}
@@ -179,7 +185,7 @@ def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
 
 
 def fingerprints(store: "ObjectStore", keys: RunKeys) -> dict[str, str]:
-    """Return the fingerprints of a night's items by id; empty if the bucket has lost them."""
+    """Return the fingerprints of a night's items by id; empty if the items are gone."""
     from skillopt_airflow.quality.fresh_items import content, fingerprint
     from skillopt_airflow.store.data.items import load_items
 
@@ -190,9 +196,9 @@ def fingerprints(store: "ObjectStore", keys: RunKeys) -> dict[str, str]:
 
 
 def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) -> Promise | None:
-    """Return what a version's manifest states of items that it was not selected on, if it is the score that counts.
+    """Return the manifest's score on held-out items, if its metric is this run's.
 
-    Under another harness the champion scores otherwise, which is no decline.
+    Scores under another harness don't compare.
     """
     manifest, rules = artifacts.read(version).manifest, config.evaluation
     if manifest.harness != config.model.harness:
@@ -201,34 +207,34 @@ def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) ->
     names = ("gate_metric", "gate_mixed_weight") if rules.gate_metric == "mixed" else ("gate_metric",)
     stated = stored if isinstance(stored, dict) else {}
     if found is None or any(stated.get(name) != getattr(rules, name) for name in names):
-        # The interval that it states is of that metric, and of no other weight.
+        # The interval holds only for the manifest's metric and weight.
         return None
     mean = ItemScore(hard=found.hard, soft=found.soft)
     return Promise(score=gate_value(mean, rules), low=found.low)
 
 
-def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[Contest, list[str]]:
-    """Return who is measured, and the texts in the order of the roles.
+def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[NightLineup, list[str]]:
+    """Return the contenders and their texts, in the order of the roles.
 
-    For a target without a champion of its own these are the contenders of that night under the benchmark's own target,
-    so that the two compare.
+    For a target without its own champion, these are the contenders of that night under the benchmark's target, for
+    comparison.
     """
     if artifacts.target == base != str(run.config.model.target):
         night = NightTable(run.store, RegateKeys(run.ref.storage.prefix, run.ref.benchmark, base)).read(date)
         if night is not None:
-            return contest_again(run, night)
-    seed = opened(run.seed_skill(), run.config)
-    contest = contest_of(date, artifacts, seed)
+            return earlier_lineup(run, night)
+    seed = with_run_regions(run.seed_skill(), run.config)
+    lineup = lineup_of(date, artifacts, seed)
     if artifacts.target == str(run.config.model.target):
-        promised = promise_of(artifacts, contest.champion.version, run.config)
-        contest = contest.model_copy(update={"promised": promised})
-    previous = [] if contest.previous is None else [contest.previous.version]
-    versions = [contest.champion.version, contest.seed.version, *previous]
-    return contest, [artifacts.read(version).skill if version else seed.text for version in versions]
+        promised = promise_of(artifacts, lineup.champion.version, run.config)
+        lineup = lineup.model_copy(update={"promised": promised})
+    previous = [] if lineup.previous is None else [lineup.previous.version]
+    versions = [lineup.champion.version, lineup.seed.version, *previous]
+    return lineup, [artifacts.read(version).skill if version else seed.text for version in versions]
 
 
-def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Contest:
-    """Return the champion, and the one that it followed.
+def lineup_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> NightLineup:
+    """Return the champion and the previous one.
 
     Raises:
         ConfigError: nothing is published.
@@ -238,7 +244,7 @@ def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Co
         raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
     champion = history[-1]
     before = champion_before(history)
-    return Contest(
+    return NightLineup(
         date=date,
         champion=Contender(version=champion.version, sha256=champion.sha256),
         seed=Contender(version="", sha256=seed.sha256),
@@ -246,23 +252,23 @@ def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Co
     )
 
 
-def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
-    """Return the contenders of a settled night, of whatever target, and their texts in the order of the roles."""
-    contest = Contest(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
+def earlier_lineup(run: TrainingRun, night: Night) -> tuple[NightLineup, list[str]]:
+    """Return the contenders of a concluded night of any target, with their texts in the order of the roles."""
+    lineup = NightLineup(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
     keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
-    return contest, [run.store.get_text(keys.skill(version)) for version, _ in contest.roles]
+    return lineup, [run.store.get_text(keys.skill(version)) for version, _ in lineup.roles]
 
 
-def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
-    """Store who is measured and their texts, in the order of the roles; return the chunks, equal texts once."""
+def plan_night(run: TrainingRun, lineup: NightLineup, texts: Sequence[str]) -> list[JsonObject]:
+    """Store the contenders and their texts; return the chunks, equal texts once."""
     items, draws = ids(run.item_refs(Split.FRESH)), range(run.config.evaluation.draws)
-    run.store.put_model(run.keys.contest, contest)
+    run.store.put_model(run.keys.contest, lineup)
     chunks = chunks_of(run.config, "regate", store_versions(run, texts), Split.FRESH, items, draws)
-    # As many for every target, since a night is one DAG run for all of them.
-    least = largest_plan(len(items), run.config, len(ROLES), len(draws))
+    # The same number for every target, because one DAG run serves all targets of a night.
+    least = largest_plan(len(items), run.config, len(CONTENDERS), len(draws))
     return store_plan(run, run.timeline[0], "regate", chunks, least=least)
 
 
 def plan_nothing(run: TrainingRun) -> list[JsonObject]:
-    """Return the chunks of a night that is settled: as many as it had, all without items."""
+    """Return the chunks of a concluded night: the same number, without items."""
     return store_plan(run, run.timeline[0], "regate", [])

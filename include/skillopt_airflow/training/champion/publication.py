@@ -1,4 +1,4 @@
-"""Publishing the best skill of a run: compared with the champion where nothing was selected, then made it."""
+"""The publication of a run's best skill: comparison with the champion on held-out items, then publishing."""
 
 import logging
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from skillopt_airflow.training.prepare.data_checks import check_measured
 from skillopt_airflow.training.rollouts.evaluation import measured
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.spending import unaffordable
+from skillopt_airflow.training.run.spending import budget_shortfall
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, SplitScores
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class PublishContest(Document):
-    """The two competitors, fixed when the first task asked for this candidate."""
+class PublicationPlan(Document):
+    """A planned comparison with the champion, fixed when a candidate is first planned."""
 
     withheld: str = ""
-    """Reason why the run has nothing to publish, or empty."""
+    """Reason to publish nothing, or empty."""
     champion: Alias | None = None
-    """The present champion; None if there is none, and the seed skill is the one to beat."""
+    """The current champion; None if there is none, so that the seed skill is the rival."""
     split: Split = Split.TEST
     rules: PublishingGroup = PublishingGroup()
     look: Look | None = None
-    """The comparison as the ledger has it; None if there is nothing to publish."""
+    """The comparison's entry in the ledger; None if there is nothing to publish."""
     overrides: JsonObject = Field(default_factory=dict)
-    """Those of `RunRef`, such as another target."""
+    """Overrides of the `RunRef`, such as another target."""
 
     @property
     def draws(self) -> range:
@@ -69,43 +69,43 @@ class PublishContest(Document):
 def plan_publication(
     run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup
 ) -> list[JsonObject]:
-    """Settle who competes; return the chunks of both skills, none if there is nothing to publish."""
+    """Plan the comparison; return the chunks of both skills, none if there is nothing to publish."""
     keys, moment = run.keys.publication(name), run.timeline[-1]
     best = run.state(moment).best
-    contest = run.store.find_model(keys.contest, PublishContest)
-    # A part of the training that was cleared may have ended otherwise since.
-    if contest is None or contest.look is None or contest.look.question.candidate != best.sha256:
-        contest = _contest(run, artifacts, name, rules)
-        run.store.put_model(keys.contest, contest)
-    if contest.withheld:
-        log.info("nothing to publish: %s", contest.withheld)
+    plan = run.store.find_model(keys.contest, PublicationPlan)
+    # A cleared part of the training may have ended differently since.
+    if plan is None or plan.look is None or plan.look.question.candidate != best.sha256:
+        plan = _new_plan(run, artifacts, name, rules)
+        run.store.put_model(keys.contest, plan)
+    if plan.withheld:
+        log.info("nothing to publish: %s", plan.withheld)
         return store_plan(run, moment, f"publish-{name}", [])
-    log.info("%s of the %s split", contest.look, contest.split)
-    skills, items = (run.keys.skill(best.version), keys.rival_skill), ids(run.item_refs(contest.split))
-    chunks = chunks_of(run.config, "publish", skills, contest.split, items, contest.draws)
+    log.info("%s of the %s split", plan.look, plan.split)
+    skills, items = (run.keys.skill(best.version), keys.rival_skill), ids(run.item_refs(plan.split))
+    chunks = chunks_of(run.config, "publish", skills, plan.split, items, plan.draws)
     return store_plan(run, moment, f"publish-{name}", chunks, if_missing=True)
 
 
-def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublishContest:
-    """Settle the rival, why nothing is published, or else the look; the rival's text is stored."""
+def _new_plan(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublicationPlan:
+    """Return the rival, and the look or the reason to publish nothing; store the rival's text."""
     final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
     rival = run.skill(0) if champion is None else SkillDocument(artifacts.read(champion.version).skill)
     run.store.put_text(run.keys.publication(name).rival_skill, rival.text)
     candidate, evaluation = run.skill(final.best.version), run.config.evaluation
-    contest = PublishContest(champion=champion, split=run.publish_split, rules=rules, overrides=run.ref.overrides)
+    plan = PublicationPlan(champion=champion, split=run.publish_split, rules=rules, overrides=run.ref.overrides)
     if withheld := _nothing_new(final, champion, candidate):
-        return contest.model_copy(update={"withheld": withheld})
-    split, every = contest.split, run.item_refs(contest.split)
+        return plan.model_copy(update={"withheld": withheld})
+    split, every = plan.split, run.item_refs(plan.split)
     usable, items = [item for item in every if not item.unusable], deciding(split, every)
     missing = sum(
         len(usable) - sum(found.status.scored for found in run.results(split, skill, draw, usable).values())
         for skill in (candidate, rival)
-        for draw in contest.draws
+        for draw in plan.draws
     )
-    if too_dear := unaffordable(run, missing):
+    if shortfall := budget_shortfall(run, missing):
         advice = "publish it with a larger one in the overrides"
-        withheld = f"the budget has no room for publishing: {too_dear}; {advice}"
-        return contest.model_copy(update={"withheld": withheld})
+        withheld = f"the budget has no room for publishing: {shortfall}; {advice}"
+        return plan.model_copy(update={"withheld": withheld})
     question = Question(
         candidate=candidate.sha256,
         rival=rival.sha256,
@@ -115,14 +115,14 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         alpha=rules.gate_alpha,
         settings=_settings(run, split, candidate, items),
     )
-    # Rollouts that are not stored would be made again, which is another draw of luck.
+    # Missing rollouts would be made again, which is another random draw.
     stored = missing <= (1 - evaluation.min_coverage) * 2 * len(items) * rules.draws
     look = artifacts.looks.enter(_marks(run, split), question, split, run.ref.run, name, stored=stored)
-    return contest.model_copy(update={"look": look, "withheld": _hopeless(evaluation, items, rules, look)})
+    return plan.model_copy(update={"look": look, "withheld": _hopeless(evaluation, items, rules, look)})
 
 
 def _nothing_new(final: RunState, champion: Alias | None, candidate: SkillDocument) -> str:
-    """Return why a run has no skill to publish, or nothing."""
+    """Return why a run has no skill to publish, or ""."""
     if final.stopped:
         return f"the run was stopped: {final.stopped}"
     if final.best.version == 0:
@@ -134,7 +134,7 @@ def _nothing_new(final: RunState, champion: Alias | None, candidate: SkillDocume
 
 
 def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: Sequence[ItemRef]) -> str:
-    """Return a hash of what makes rollouts new: with another temperature, the same skills are another draw of luck."""
+    """Return a hash of the settings that make rollouts a new random draw."""
     looked_at = items_fingerprint(item.fingerprint for item in items)
     key, rules = run.rollout_key(split, candidate, 0), run.config.evaluation
     weight = rules.gate_mixed_weight if rules.gate_metric == "mixed" else None
@@ -142,7 +142,7 @@ def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: S
 
 
 def _hopeless(evaluation: EvaluationGroup, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
-    """Return why no result on the items could pass the gate, so that nothing is rolled out for it, or nothing."""
+    """Return why no result on the items can pass the gate, or ""."""
     at_level = publishing_rules(evaluation, rules, look.number)
     if not (problem := hopeless(at_level, [item.group for item in items])):
         return ""
@@ -156,58 +156,55 @@ def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
     return marks_of(deciding(split, run.items(split)))
 
 
-def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
-    """Return how many comparisons on a split of the run there were, to publish for its target."""
+def count_looks(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
+    """Return the number of publication tests on this split so far, for its target."""
     return artifacts.looks.next_number(_marks(run, split)) - 1
 
 
 def gate_publication(run: TrainingRun, name: str) -> str:
-    """Decide whether the candidate may become the champion; return why not, or nothing.
+    """Decide whether the candidate may become the champion; return why not, or "".
 
     Raises:
-        DataError: rows cannot be concluded from, or too few items have a score under one of the two; or the training
-            has ended with another best skill since.
+        DataError: rows fail expectations, too few items have a score, or the training now has another best skill.
     """
     keys = run.keys.publication(name)
-    contest = run.store.get_model(keys.contest, PublishContest)
-    if contest.withheld:
-        return contest.withheld
-    if contest.look is None:
+    plan = run.store.get_model(keys.contest, PublicationPlan)
+    if plan.withheld:
+        return plan.withheld
+    if plan.look is None:
         raise DataError("nothing to publish was planned")
-    look, best = contest.look, _planned(run, contest)
+    look, best = plan.look, _planned_candidate(run, plan)
     skills = {"candidate": run.skill(best.version), "rival": run.document(keys.rival_skill)}
-    check_measured(run, contest.split, skills, contest.draws)
-    candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
-    decision = decide_publication(candidate, rival, run.config.evaluation, contest.rules, look)
+    check_measured(run, plan.split, skills, plan.draws)
+    candidate, rival = (_covered_evaluation(run, name, skill, plan) for name, skill in skills.items())
+    decision = decide_publication(candidate, rival, run.config.evaluation, plan.rules, look)
     run.store.put_model(keys.gate, decision)
-    log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
+    log.info("publish gate against %s: %s, %s", plan.rival, decision.action, decision.reason)
     if decision.action.accepted:
         return ""
-    return f"the publish gate says {decision.action} against {contest.rival}: {decision.reason}"
+    return f"the publish gate says {decision.action} against {plan.rival}: {decision.reason}"
 
 
-def _planned(run: TrainingRun, contest: PublishContest) -> Measured:
-    """Return the candidate of a publication, as it was planned.
+def _planned_candidate(run: TrainingRun, plan: PublicationPlan) -> Measured:
+    """Return the planned candidate of a publication.
 
     Raises:
-        DataError: the training has another best skill since, as after a part of it was cleared.
+        DataError: the training now has another best skill, for example after clearing a part of it.
     """
     best = run.state(run.timeline[-1]).best
-    if contest.look is not None and contest.look.question.candidate != best.sha256:
+    if plan.look is not None and plan.look.question.candidate != best.sha256:
         raise DataError(
-            "the training has ended with another best skill since this publication was planned: clear "
-            "plan_publication, with all that comes after it, and it is compared and approved anew"
+            "the training has another best skill since this publication was planned. Clear "
+            "plan_publication and all tasks after it to compare and approve it again"
         )
     return best
 
 
-def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
-    evaluation = measured(
-        run, contest.split, skill, contest.draws, deciding(contest.split, run.item_refs(contest.split))
-    )
-    advice = "clear the task measure and what follows it to try these again"
+def _covered_evaluation(run: TrainingRun, who: str, skill: SkillDocument, plan: PublicationPlan) -> Evaluation:
+    evaluation = measured(run, plan.split, skill, plan.draws, deciding(plan.split, run.item_refs(plan.split)))
+    advice = "clear the task measure and all tasks after it to retry these"
     require_coverage(
-        evaluation, run.config.evaluation, f"publishing, the {who} skill on the {contest.split} split", advice
+        evaluation, run.config.evaluation, f"publishing, the {who} skill on the {plan.split} split", advice
     )
     return evaluation
 
@@ -216,19 +213,19 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
     """Publish the best skill, which passed the publish gate.
 
     Raises:
-        Conflict: another publisher moved the champion since the two were compared.
-        DataError: the training has ended with another best skill since, or rows that were looked at are gone.
+        Conflict: the champion moved since the comparison.
+        DataError: the training now has another best skill, or compared rows are gone.
     """
     keys = run.keys.publication(name)
-    contest = run.store.get_model(keys.contest, PublishContest)
+    plan = run.store.get_model(keys.contest, PublicationPlan)
     decision = run.store.get_model(keys.gate, GateDecision)
-    best = _planned(run, contest)
-    assert contest.look is not None
+    best = _planned_candidate(run, plan)
+    assert plan.look is not None
     published = artifacts.publish(
         run.skill(best.version).text,
-        _provenance(run, best, contest, decision, name),
-        contest.champion,
-        f"{decision.action} against {contest.rival}: {decision.reason}",
+        _provenance(run, best, plan, decision, name),
+        plan.champion,
+        f"{decision.action} against {plan.rival}: {decision.reason}",
         run.config.publishing.description,
     )
     log.info("%s %s", "published" if published.created else "already the champion:", published.version)
@@ -237,33 +234,33 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
         sha256=published.sha256,
         key=artifacts.address(published.key),
         created=published.created,
-        split=contest.split,
-        look=contest.look.number,
+        split=plan.split,
+        look=plan.look.number,
     )
 
 
 def _provenance(
-    run: TrainingRun, best: Measured, contest: PublishContest, decision: GateDecision, name: str
+    run: TrainingRun, best: Measured, plan: PublicationPlan, decision: GateDecision, name: str
 ) -> "Provenance":
     from skillopt_airflow.store.artifacts import Provenance, PublishGate
     from skillopt_airflow.store.data.data_manifest import DataManifest
 
-    record, config, look = run.record, run.config, contest.look
+    record, config, look = run.record, run.config, plan.look
     manifest = run.store.get_model(run.keys.data_manifest, DataManifest)
     gates = [
         (moment.name, run.store.get_model(run.keys.moment(moment).gate, GateDecision)) for moment in run.timeline[1:-1]
     ]
     skills = {"candidate": run.skill(best.version), "rival": run.document(run.keys.publication(name).rival_skill)}
-    score, rival_score = (_published(run, _covered(run, who, skill, contest)) for who, skill in skills.items())
+    score, rival_score = (_published(run, _covered_evaluation(run, who, skill, plan)) for who, skill in skills.items())
     passed = None
-    # While somebody thought about it, old rows may have been removed.
+    # Old rows may have been removed while the approval was pending.
     if look is not None and score is not None and rival_score is not None:
         passed = PublishGate(
-            split=contest.split,
+            split=plan.split,
             look=look.number,
             level=level_at(look),
             score=score,
-            rival=contest.rival,
+            rival=plan.rival,
             rival_score=rival_score,
         )
     return Provenance(
@@ -277,8 +274,8 @@ def _provenance(
         },
         harness=config.model.harness,
         data_fingerprints={split: part.fingerprint for split, part in manifest.splits.items()},
-        seed_scores=_scores(run, run.state(run.timeline[0]).best, contest),
-        best_scores=_scores(run, best, contest),
+        seed_scores=_scores(run, run.state(run.timeline[0]).best, plan),
+        best_scores=_scores(run, best, plan),
         gate_history=tuple(
             {"moment": name} | decision.model_dump(mode="json") for name, decision in [*gates, ("publish", decision)]
         ),
@@ -286,21 +283,21 @@ def _provenance(
     )
 
 
-def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "SplitScores":
-    """Return what was measured of a skill, by the model that it is published for."""
+def _scores(run: TrainingRun, skill: Measured, plan: PublicationPlan) -> "SplitScores":
+    """Return a skill's scores under the publication's target model."""
     from skillopt_airflow.store.artifacts import SplitScores
 
-    evaluation = measured(run, contest.split, run.skill(skill.version), contest.draws)
-    scores = {contest.split.value: _published(run, evaluation)}
+    evaluation = measured(run, plan.split, run.skill(skill.version), plan.draws)
+    scores = {plan.split.value: _published(run, evaluation)}
     if not run.for_another_model:
-        # A contest takes more draws, which only those have that took part in it.
+        # The comparison may use more draws, which only its two skills have.
         if run.config.evaluation.eval_test and scores.get("test") is None:
             scores["test"] = _published(run, measured(run, Split.TEST, run.skill(skill.version)))
         scores["val"] = _published(run, skill.evaluation)
     scores["promised"] = scores.get("test")
-    if contest.split is Split.TEST:
+    if plan.split is Split.TEST:
         held_out = promising(run.item_refs(Split.TEST))
-        found = measured(run, Split.TEST, run.skill(skill.version), contest.draws, held_out)
+        found = measured(run, Split.TEST, run.skill(skill.version), plan.draws, held_out)
         scores["promised"] = _published(run, found)
     return SplitScores.model_validate(scores)
 
@@ -312,6 +309,6 @@ def _published(run: TrainingRun, evaluation: Evaluation) -> "PublishedScore | No
 
 
 def as_published(run: TrainingRun, name: str) -> TrainingRun:
-    """Return a run under the knobs of one of its publications, which may be for another target model."""
-    contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
-    return TrainingRun(run.ref.model_copy(update={"overrides": contest.overrides}), run.connections, run.store)
+    """Return a run with a publication's overrides, such as another target model."""
+    plan = run.store.get_model(run.keys.publication(name).contest, PublicationPlan)
+    return TrainingRun(run.ref.model_copy(update={"overrides": plan.overrides}), run.connections, run.store)

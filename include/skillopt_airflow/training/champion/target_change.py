@@ -1,4 +1,4 @@
-"""The effect of another target model on the champion: the same nights under both models."""
+"""The champions' scores on the same nights under two target models."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class TargetChangeNight(Value):
-    """Champion against seed on one night's items; None under a model for which the night is not settled."""
+    """Champion against seed on a night's items; None under a model that didn't run the night."""
 
     date: str
     champion: str
-    """Version of the one that the new model was measured with, or the old one where only that was."""
+    """Version measured under the new model, else under the old one."""
     old: PairedTable | None
     new: PairedTable | None
 
 
 class Pooled(Value):
-    """Champion against seed on the items that have a score under both models; the groups are the nights."""
+    """Champion against seed on items scored under both models; groups are nights."""
 
     old: PairedTable
     new: PairedTable
     old_p: float | None
-    """p-value of the last nights, see `gain`: that the champion is better than the seed under the old model."""
+    """p-value of the last nights under the old model, see `gain`: champion better than seed."""
     new_p: float | None
 
 
@@ -42,15 +42,15 @@ class TargetChangeReport(Document):
     old_target: str
     new_target: str
     champion: str
-    """The version that was measured last under the new model."""
+    """The last version measured under the new model."""
     nights: tuple[TargetChangeNight, ...]
     pooled: Pooled | None
-    """The last nights together, MEMORY at most, on which that champion met the same seed under both; None while there
-    is none."""
+    """Up to MEMORY last nights together that measured this champion against the same seed under both models; None if
+    there are none."""
 
 
 def write_target_changes(run: TrainingRun, base_target: str) -> list[TargetChangeReport]:
-    """Write the report of the run's target beside its nights; after a night of the base target, write all."""
+    """Write the target's report next to its nights; for the base target, write all reports."""
     target, benchmark, prefix = str(run.config.model.target), run.ref.benchmark, run.ref.storage.prefix
     old, others = RegateKeys(prefix, benchmark, base_target), [target]
     if target == base_target:
@@ -67,7 +67,7 @@ def write_target_changes(run: TrainingRun, base_target: str) -> list[TargetChang
 
 
 def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> TargetChangeReport:
-    """Compare all nights with the same champion, seed and metric under both, or settled under one alone."""
+    """Compare the nights with equal contenders under both models; include nights of one model only."""
     tables = NightTable(store, old), NightTable(store, new)
     under_old, under_new = ({night.date: night for night in table.all()} for table in tables)
     newest = under_new[max(under_new)].champion
@@ -86,7 +86,7 @@ def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Tar
         for night in nights
         if night.old is not None and night.new is not None and under_new[night.date].champion == newest
     ]
-    # Differences of another score, or from another seed, are no evidence of these.
+    # Differences in another metric or from another seed aren't comparable.
     both = [date for date in both if _contenders(under_new[date]) == _contenders(under_new[both[-1]])]
     return TargetChangeReport(
         benchmark=new.benchmark,
@@ -94,17 +94,17 @@ def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Tar
         new_target=new.target,
         champion=newest.version,
         nights=tuple(nights),
-        # Of all of them, each night would read more than the one before it.
+        # A fixed window keeps the work per night constant.
         pooled=_pooled(tables, [(under_old[date], under_new[date]) for date in both[-MEMORY:]]),
     )
 
 
 def as_markdown(report: TargetChangeReport) -> str:
     lines = [
-        f"# {report.benchmark}: the champions under another target",
+        f"# {report.benchmark}: champions under another target",
         "",
-        f"Old target `{report.old_target}`, new target `{report.new_target}`. Each cell is the champion's mean less "
-        "the seed's on the same items, with a 95 % interval, and won:lost.",
+        f"Old target `{report.old_target}`, new target `{report.new_target}`. Each cell is the champion's mean minus "
+        "the seed's on the same items, with a 95% interval, and won:lost.",
         "",
         "| night | champion | old | new |",
         "|---|---|---|---|",
@@ -123,7 +123,7 @@ def as_markdown(report: TargetChangeReport) -> str:
 
 
 def _pooled(tables: tuple[NightTable, NightTable], nights: Sequence[tuple[Night, Night]]) -> Pooled | None:
-    """Compare on the items of nights, (old, new) of each; a night is one observation."""
+    """Compare pairs (old, new) of nights; a night is one observation."""
     dates: list[str] = []
     pairs: tuple[list[tuple[float, float]], ...] = [], []
     means: tuple[list[NightMean], ...] = [], []
@@ -144,7 +144,7 @@ def _pooled(tables: tuple[NightTable, NightTable], nights: Sequence[tuple[Night,
 
 
 def _mean(pairs: Sequence[tuple[float, float]], night: Night) -> NightMean:
-    """Return the mean over a part of a night's items, which rests on no more groups than that over all of them."""
+    """Return the mean over a part of a night's items; it has at most the whole night's groups."""
     found = NightMean.of({str(place): mine - other for place, (mine, other) in enumerate(pairs)}, {})
     whole = night.against("seed")
     return found if whole is None else found.model_copy(update={"count": min(found.count, whole.count)})
@@ -165,7 +165,7 @@ def _table(night: Night | None) -> PairedTable | None:
 
 def _cell(table: PairedTable | None) -> str:
     if table is None:
-        return "not settled"
+        return "not measured"
     return f"{table.delta:+.4f} [{table.low:+.4f}, {table.high:+.4f}], {table.wins}:{table.losses}"
 
 

@@ -1,4 +1,4 @@
-"""The configuration before a run overrides it: the administrator's file, a benchmark's folder, and its presets."""
+"""A benchmark's configuration without overrides: the administrator's file, the benchmark's folder, and its presets."""
 
 import os
 import re
@@ -39,38 +39,38 @@ PRESET_KEYS = (*(f"scores.{name}" for name in StatedScores.model_fields), *Prese
 
 
 def benchmark_config(benchmark: str, uri: str | None = None) -> TrainConfig:
-    """Return the configuration of a benchmark without a run's overrides.
+    """Return a benchmark's configuration without a run's overrides.
 
     Args:
-        uri: where a run's data is; as in benchmark.yaml when None. The sample's settings apply to the sample only.
+        uri: the run's data.uri; benchmark.yaml's if None. The sample's settings apply only to the sample.
 
     Raises:
-        ConfigError: naming the file and the key.
+        ConfigError: the message names the file and the key.
     """
     folder = benchmarks.folder(benchmark)
-    config = _over(deployment().defaults, folder / "benchmark.yaml")
+    config = _apply_layer(deployment().defaults, folder / "benchmark.yaml")
     of_sample = folder / SAMPLE / "settings.yaml"
     if (config.data.uri if uri is None else uri) == SAMPLE and of_sample.is_file():
-        config = _over(config.model_dump(), of_sample)
+        config = _apply_layer(config.model_dump(), of_sample)
     if config.task is not None and (folder / "adapter.py").is_file():
         path = folder / "benchmark.yaml"
-        raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark; remove one of them")
+        raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark. Remove one of them")
     return config
 
 
 def settings_at(benchmark: str, uri: str) -> JsonObject:
-    """Return the knobs, by group, that differ from the benchmark's own where a run's data is at `uri`.
+    """Return the knobs, by group, that a run's data.uri changes.
 
     Raises:
-        ConfigError: as `benchmark_config`.
+        ConfigError: see `benchmark_config`.
     """
     there = benchmark_config(benchmark, uri)
     values = values_by_path(there)
     return nest({path: values[path] for path in changed_paths(benchmark_config(benchmark), there)})
 
 
-def _over(below: Mapping[str, Any], path: Path) -> TrainConfig:
-    """Return the configuration that a file makes of the layer below it."""
+def _apply_layer(below: Mapping[str, Any], path: Path) -> TrainConfig:
+    """Apply a file's layer to a configuration."""
     layer = read_yaml(path)
     try:
         config = read_config(below, {} if layer is None else layer)
@@ -83,7 +83,7 @@ def _over(below: Mapping[str, Any], path: Path) -> TrainConfig:
 
 
 def place_of(benchmark: str, path: str) -> str:
-    """Return where a knob is set that has another value than the project's own.
+    """Return the file that sets a knob.
 
     Raises:
         ConfigError: benchmark.yaml cannot be read.
@@ -93,7 +93,7 @@ def place_of(benchmark: str, path: str) -> str:
 
 
 def other_connection(benchmark: str, config: TrainConfig) -> dict[str, str]:
-    """Return the override by which another run has the target's connection of this one; empty if it is the usual."""
+    """Return the override that gives another run the same target connection; empty if it's the benchmark's."""
     conn_id = config.model.target_conn_id
     return {} if conn_id == benchmark_config(benchmark).model.target_conn_id else {"model.target_conn_id": conn_id}
 
@@ -103,14 +103,9 @@ def preset_names(benchmark: str) -> list[str]:
 
 
 def preset_of(benchmark: str, name: str) -> Preset:
-    """Return a preset of a benchmark.
-
-    Raises:
-        ConfigError: there is none of this name, or its file is none; the text names it.
-    """
     if name not in (names := preset_names(benchmark)):
         has = f"it has {', '.join(names)}" if names else "it has none"
-        raise ConfigError(f"preset {name}: {benchmark} has no preset of this name; {has}")
+        raise ConfigError(f"preset {name}: {benchmark} has no such preset; {has}")
     path = benchmarks.folder(benchmark) / PRESETS / f"{name}.yaml"
     try:
         return Preset.model_validate(read_yaml(path))
@@ -119,11 +114,11 @@ def preset_of(benchmark: str, name: str) -> Preset:
 
 
 MERGED = "tag:yaml.org,2002:merge"
-"""The tag of a key that merges another mapping into its own; all of several do."""
+"""The tag of a key that merges another mapping; it may occur repeatedly."""
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that occurs twice, of which YAML's own loader keeps the last one without a word."""
+    """Refuses duplicate keys; YAML's own loader silently keeps the last one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -138,10 +133,10 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """Return what the file holds.
+    """Return the file's content.
 
     Raises:
-        ConfigError: it cannot be read, is no YAML, or has a key twice.
+        ConfigError: it cannot be read, isn't YAML, or has a duplicate key.
     """
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506 - a kind of SafeLoader
@@ -152,7 +147,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def _hint(error: Exception) -> str:
-    """Return what to do about a template without quotation marks, in which braces are YAML's own."""
+    """Return a hint about a template without quotation marks, whose braces YAML reads as its own."""
     marks = (getattr(error, name, None) for name in ("context_mark", "problem_mark"))
     lines = [line for mark in marks if mark for line in mark.buffer.splitlines()[max(0, mark.line - 1) : mark.line + 1]]
     if not re.search(r"\{[{%]", re.sub(r"'[^']*'|\"[^\"]*\"", "", "\n".join(lines))):
@@ -161,8 +156,8 @@ def _hint(error: Exception) -> str:
 
 
 VARIABLE = "SKILLOPT_DEPLOYMENT"
-"""Environment variable: path of the file; without one there are no defaults, and runs name what their benchmark
-does."""
+"""Environment variable: path of the administrator's file. Without it there are no defaults, and runs may name only
+their benchmark's own values."""
 KEYS = (*(f"allowed.{kind}" for kind in Allowed.model_fields), *Deployment.model_fields)
 
 
@@ -170,7 +165,7 @@ def deployment() -> Deployment:
     """Read the administrator's file.
 
     Raises:
-        ConfigError: it is not there, or holds something else; the text names the key.
+        ConfigError: it is missing or invalid; the message names the key.
     """
     path = os.environ.get(VARIABLE, "")
     if not path:
@@ -182,10 +177,10 @@ def deployment() -> Deployment:
 
 
 def check_defaults() -> None:
-    """Refuse defaults that no benchmark could have.
+    """Refuse defaults that are invalid for every benchmark.
 
     Raises:
-        ConfigError: naming the administrator's file and the key.
+        ConfigError: the message names the administrator's file and the key.
     """
     try:
         read_config(deployment().defaults)
@@ -194,43 +189,43 @@ def check_defaults() -> None:
 
 
 def defaults_place() -> str:
-    """Return where the defaults stand, for an error about one of them."""
+    """Return the location of the defaults for error messages."""
     return f"{VARIABLE}: {os.environ[VARIABLE]}: defaults"
 
 
 def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
-    """Refuse a run that names what whoever triggers it may not.
+    """Refuse a run with values that only the administrator may allow.
 
     Args:
-        asked: the configuration of the run.
-        own: that of the benchmark, or of the finished run that is asked again.
+        asked: the run's configuration.
+        own: the benchmark's configuration, or the finished run's.
 
     Raises:
-        ConfigError: a line for each such knob.
+        ConfigError: one line per knob.
     """
-    _refuse(not_allowed(asked, own, deployment().allowed))
+    _raise_if_any(not_allowed(asked, own, deployment().allowed))
 
 
 def check_skills(skills: dict[str, str]) -> None:
-    """Refuse s3:// addresses of skills, by what asks for each, which whoever triggers a run may not name.
+    """Refuse s3:// URLs of skills, by knob, that the administrator hasn't allowed.
 
     Raises:
-        ConfigError: a line for each of them.
+        ConfigError: one line for each.
     """
     allowed = deployment().allowed
-    _refuse([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
+    _raise_if_any([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
 
 
 def check_images(names: Sequence[str], registry: str) -> None:
-    """Refuse images that records name from registries that nobody has allowed.
+    """Refuse images from registries that the administrator hasn't allowed.
 
     Raises:
-        ConfigError: a line for each of them.
+        ConfigError: one line for each.
     """
-    _refuse(images_not_allowed(names, registry, deployment().allowed))
+    _raise_if_any(images_not_allowed(names, registry, deployment().allowed))
 
 
-def _refuse(sentences: list[str]) -> None:
+def _raise_if_any(sentences: list[str]) -> None:
     if sentences:
         where = os.environ.get(VARIABLE, "") or f"the file that {VARIABLE} names"
         raise ConfigError("\n".join(f"{sentence} (in {where})" for sentence in sentences))

@@ -1,4 +1,4 @@
-"""The data quality suites of a run: their results are kept, and a failure stops the run."""
+"""The data quality checks of a run: results are stored, and a failure stops the run."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import DATA_SPLITS, Item, Split
-from skillopt_airflow.training.run.run import OF_ONE_RUN, TrainingRun
+from skillopt_airflow.training.run.run import PRIVATE_SPLITS, TrainingRun
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.fresh_items import MeasuredItems
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def store_quality(run: TrainingRun, report: "QualityReport") -> None:
-    """Keep a result as JSON, and all that the run has as a page."""
+    """Store a result as JSON, and all results of the run as a page."""
     from skillopt_airflow.report.html_pages import render
 
     keys = {"records": run.keys.quality, "rollouts": run.keys.rollout_quality}
@@ -29,10 +29,10 @@ def store_quality(run: TrainingRun, report: "QualityReport") -> None:
 
 
 def stop_if_failed(run: TrainingRun, report: "QualityReport") -> None:
-    """Keep the result of a suite that failed, although nothing else of the run may be there.
+    """Store the result of a failed suite, even if nothing else of the run is stored.
 
     Raises:
-        DataQualityError: it failed.
+        DataQualityError: the suite failed.
     """
     if not report.success:
         store_quality(run, report)
@@ -40,22 +40,22 @@ def stop_if_failed(run: TrainingRun, report: "QualityReport") -> None:
     report.raise_for_failures()
 
 
-def checked_fresh(
+def check_fresh_items(
     run: TrainingRun,
     records: "QualityReport",
     items: Sequence[Item],
     trained: Mapping[Split, Sequence[Item]],
     nights: "MeasuredItems",
 ) -> "QualityReport":
-    """Return what the suite of fresh partitions found, behind what was found about the partition's records.
+    """Add the results of the fresh partitions' suite to those of the partition's records.
 
     Args:
-        trained: the data set of the champion's training; train and val must not be met again, val and test are what
-            the items should be like.
-        nights: the other nights' items; one that is met again would count as evidence twice.
+        trained: the dataset of the champion's training. Items of train and val must not occur again; val and test are
+            the reference for the distribution.
+        nights: the other nights' items; repeated items would count twice.
 
     Raises:
-        DataQualityError: items that miss expectations; the text names them.
+        DataQualityError: items fail expectations; the message names them.
     """
     from skillopt_airflow.quality.fresh_items import check_fresh
 
@@ -70,13 +70,13 @@ def checked_fresh(
 def check_measured(
     run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], draws: Sequence[int] | None = None
 ) -> None:
-    """Check the stored rollouts of some skills on a split before anything is concluded from them.
+    """Check the stored rollouts of skills on a split before they are compared.
 
     Args:
-        draws: of each item; those of an evaluation if None.
+        draws: the evaluation's if None.
 
     Raises:
-        DataQualityError: rows that miss expectations; the text names them.
+        DataQualityError: rows fail expectations; the message names them.
     """
     check_tables(run, [split], measured_tables(run, split, skills, draws))
 
@@ -84,9 +84,9 @@ def check_measured(
 def measured_tables(
     run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], draws: Sequence[int] | None = None
 ) -> RowsByTable:
-    """Return the unchecked rows from which skills are compared, by skill and draw; see `check_measured`."""
+    """Return the unchecked rows that compare skills, by skill and draw; see `check_measured`."""
     items = run.item_refs(split)
-    own = split in OF_ONE_RUN
+    own = split in PRIVATE_SPLITS
     return {
         f"{name} skill, draw {draw}": run.rollouts.unparsed(
             run.rollout_key(split, skill, draw), run.ref.run, items, own=own
@@ -97,9 +97,9 @@ def measured_tables(
 
 
 def check_tables(run: TrainingRun, splits: Sequence[Split], tables: RowsByTable) -> None:
-    """Check rows of `measured_tables`, of one target and harness or of several; raise as `check_measured` does.
+    """Check rows of `measured_tables`, for one or several targets and harnesses; raise like `check_measured`.
 
-    The result is the run's: what was found before about other tables gives way to it.
+    Replaces the run's previous result.
     """
     from skillopt_airflow.quality.records import check_rollouts
 
@@ -110,7 +110,7 @@ def check_tables(run: TrainingRun, splits: Sequence[Split], tables: RowsByTable)
 
 
 def items_of(run: TrainingRun, trained: str) -> Mapping[Split, list[Item]] | None:
-    """Return the items of another run of the benchmark; None if this run's bucket no longer has them."""
+    """Return another run's items by split; None if the bucket no longer has them."""
     from skillopt_airflow.store.data.items import load_items
     from skillopt_airflow.store.keys import RunKeys
 

@@ -1,4 +1,4 @@
-"""From the records of a data set to the items of a run, with their files; few that are of no use fail by themselves."""
+"""Turn a dataset's records into items with files; a few unusable records only fail themselves."""
 
 import logging
 from collections import Counter, defaultdict
@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 
 Items = Mapping[Split, list[Item]]
 LONG_TEXT = 300
-"""Characters from which on a field may be a document that several items ask about."""
+"""Minimum characters of a field that may be a document shared by items."""
 Part = TypeVar("Part", bound=str)
 
 
 def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = ()) -> "tuple[Items, QualityReport]":
-    """Read the items of all splits, after the data quality suite has passed; `needs` are those of the configuration.
+    """Read the items of all splits, with quality checks; `needs` come from the configuration.
 
     Raises:
-        DataError: a file, record or split is not usable; the text names it.
+        DataError: a file, record or split is unusable; the message names it.
     """
     records, notes = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     return checked_items(run, config, f"data.uri = {config.data.uri}", records, needs, notes)
@@ -46,18 +46,18 @@ def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = 
 def read_splits(
     name: str, config: TrainConfig, client: "S3Client"
 ) -> tuple[dict[Split, list[JsonObject]], tuple[str, ...]]:
-    """Return the records of a benchmark's dataset by split, up to `data.limit`, and the note of `without_copies`.
+    """Return a dataset's records by split, up to `data.limit`, and the notes of `without_duplicates`.
 
     Raises:
-        DataError: a folder, file or bucket is missing, or a file does not hold records.
+        DataError: a folder, file or bucket is missing, or a file has no records.
     """
     from skillopt_airflow.store.data.datasets import ALL, read_records
 
     data, root = config.data, benchmarks.folder(name)
-    read, notes = without_copies(config, read_records(data.uri, root, data.split_mode, client))
+    read, notes = without_duplicates(config, read_records(data.uri, root, data.split_mode, client))
     if data.split_manifest is not None:
         everything = [record for rows in read.values() for record in rows]
-        splits = _listed(name, config, data.split_manifest, everything, client)
+        splits = _manifest_splits(name, config, data.split_manifest, everything, client)
     elif ALL in read:
         benchmark = benchmarks.load(name, config.task)
         groups = [_group(benchmark, record) for record in read[ALL]]
@@ -67,12 +67,12 @@ def read_splits(
     return {split: rows[: data.limit] for split, rows in splits.items()}, notes
 
 
-def without_copies(
+def without_duplicates(
     config: TrainConfig, read: Mapping[Part, list[JsonObject]]
 ) -> tuple[dict[Part, list[JsonObject]], tuple[str, ...]]:
-    """Leave out copies of records if the section `task` names no column of ids; return the others, and a note.
+    """Remove duplicate records if the section `task` names no id column; return the others and a note.
 
-    An adapter names its records itself, so that an id that occurs twice is a mistake there, as it is with `task.id`.
+    With an adapter or `task.id`, a repeated id is an error instead.
     """
     if config.task is None or config.task.get("id") is not None:
         return dict(read), ()
@@ -96,7 +96,7 @@ def without_copies(
 
 
 def shared_contents(items: Items) -> list[str]:
-    """Return a sentence on each held-out split that has items like those of the train split under other ids."""
+    """Return a note per held-out split with items equal to train items under other ids."""
     from skillopt_airflow.quality.fresh_items import content
 
     def contents(split: Split) -> list[tuple[str, str]]:
@@ -109,16 +109,16 @@ def shared_contents(items: Items) -> list[str]:
         if same:
             notes.append(
                 f"{len(same)} items of the {split} split have the same content as items of the train split under other "
-                f"ids, such as {same[0][0]} and {same[0][1]}; remove them from one: scores on {split} are too high"
+                f"ids, such as {same[0][0]} and {same[0][1]}. Remove them from one: scores on {split} are too high"
             )
     return notes
 
 
 def shared_documents(items: Items) -> list[str]:
-    """Return a note for each two splits whose items have no groups and share a long text or a file.
+    """Return a note per pair of splits whose items share long texts or files and have no groups.
 
-    Scores on the same document are not independent, so that a test may take luck for a gain. What most items of a split
-    have is no document, but a part of the task.
+    Scores on the same document aren't independent, so a test may mistake luck for a gain. Content of more than half of
+    a split's items isn't a document, but part of the task.
     """
     if any(item.group for rows in items.values() for item in rows):
         return []
@@ -132,7 +132,7 @@ def shared_documents(items: Items) -> list[str]:
         if all(count <= len(items[split]) / 2 for split, count in splits.items()):
             shared.update(combinations(sorted(splits), 2))
     return [
-        f"items of the splits {one} and {other} share {count} documents: set task.group to the field that names an "
+        f"items of the splits {one} and {other} share {count} documents. Set task.group to the field that names an "
         "item's document, so that items of one document stay in one split and count as one observation"
         for (one, other), count in shared.items()
     ]
@@ -143,13 +143,13 @@ def _documents(item: Item) -> set[str]:
     return texts | {file.sha256 for file in item.files if file.sha256}
 
 
-def _listed(
+def _manifest_splits(
     name: str, config: TrainConfig, manifest: str, records: Sequence[JsonObject], client: "S3Client"
 ) -> dict[Split, list[JsonObject]]:
-    """Return the records that the manifest at an address lists.
+    """Return the records that the manifest lists.
 
     Raises:
-        DataError: it cannot be read, or does not fit the records.
+        DataError: the manifest cannot be read or doesn't fit the records.
     """
     from skillopt_airflow.store.data.datasets import read_split_list
 
@@ -165,8 +165,8 @@ def _listed(
     return splits
 
 
-def changed_since_listed(run: TrainingRun, config: TrainConfig, items: Items) -> list[str]:
-    """Return a sentence on each split whose items are not what they were when the manifest was written."""
+def manifest_changes(run: TrainingRun, config: TrainConfig, items: Items) -> list[str]:
+    """Return a note per split whose items changed since the manifest was written."""
     from skillopt_airflow.store.data.data_manifest import data_manifest
     from skillopt_airflow.store.data.datasets import read_split_list
 
@@ -177,7 +177,7 @@ def changed_since_listed(run: TrainingRun, config: TrainConfig, items: Items) ->
     listed = read_split_list(manifest, benchmarks.folder(run.ref.benchmark), client).splits
     now = data_manifest(config.data, items).splits
     return [
-        f"the {split} split has the ids that {manifest} lists, and other contents than it had then"
+        f"the contents of the {split} split changed since {manifest} listed its ids"
         for split, part in listed.items()
         if part.fingerprint and part.fingerprint != now[split].fingerprint
     ]
@@ -191,13 +191,12 @@ def checked_items(
     needs: "Sequence[Need]" = (),
     notes: Sequence[str] = (),
 ) -> "tuple[Items, QualityReport]":
-    """Return the records as items, after the data quality suite has passed; `source` is where they come from.
+    """Check records and turn them into items; `source` names their origin.
 
-    A record that is of no use becomes an item that says why and fails, as long as they are few. The notes go to
-    the page of the suite's results.
+    A few unusable records become failing items with the reason. The notes are shown with the results.
 
     Raises:
-        DataError: a split is not usable; the text names its records.
+        DataError: a split is unusable; the message names its records.
     """
     from skillopt_airflow.quality.records import check_splits, unusable_records
 
@@ -216,18 +215,18 @@ def checked_items(
     seen: set[str] = set()
     items = {split: _items(benchmark, split, rows, unusable[split], seen) for split, rows in records.items()}
     if config.data.task_type is not None:
-        items = {split: _typed(rows, records[split], config.data.task_type) for split, rows in items.items()}
+        items = {split: _with_task_types(rows, records[split], config.data.task_type) for split, rows in items.items()}
     _check_few_unusable(f"{source}: ", items)
     return items, quality
 
 
 def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
-    """Store the items' files under the hash of what they hold; return the items with the hashes.
+    """Store the items' files by content hash; return the items with the hashes.
 
-    An item with a file that is missing or too large becomes one that fails, as long as they are few.
+    Items with missing or too large files become failing items, if there are few.
 
     Raises:
-        DataError: they are too many; the text names the first with its file.
+        DataError: there are too many; the message names the first one and its file.
     """
     from skillopt_airflow.store.data.files import FileStore
 
@@ -242,13 +241,13 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
         except DataError as error:
             return _unusable(item.id, str(error))
         found = {
-            field: tuple(_kept(kept, file, read[file.name]) for file in getattr(item, field))
+            field: tuple(_stored_file(kept, file, read[file.name]) for file in getattr(item, field))
             for field, read in contents.items()
         }
-        image = None if item.image is None else _kept_image(kept, item.image, image_files)
+        image = None if item.image is None else _stored_image(kept, item.image, image_files)
         return item.model_copy(update={**found, "image": image})
 
-    # In the order of the files, not of the shuffled items: a table is then read from its start to its end.
+    # In file order, so that a table is read sequentially.
     places = [(split, place) for split, rows in items.items() for place in range(len(rows))]
     done = {
         (split, place): stored(items[split][place])
@@ -259,16 +258,16 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
     return kept_items
 
 
-def _kept(store: "FileStore", file: ItemFile, content: bytes) -> ItemFile:
+def _stored_file(store: "FileStore", file: ItemFile, content: bytes) -> ItemFile:
     from skillopt_airflow.store.data.picture_files import size_of
 
     pixels = size_of(content) if file.picture else None
     return file.model_copy(update={"sha256": store.put(content), "pixels": pixels})
 
 
-def _kept_image(store: "FileStore", image: ItemImage, contents: Mapping[str, bytes]) -> ItemImage:
+def _stored_image(store: "FileStore", image: ItemImage, contents: Mapping[str, bytes]) -> ItemImage:
     stored = {
-        field: _kept(store, file, contents[file.name])
+        field: _stored_file(store, file, contents[file.name])
         for field in ("tree", "requirements")
         if (file := getattr(image, field)) is not None
     }
@@ -276,9 +275,9 @@ def _kept_image(store: "FileStore", image: ItemImage, contents: Mapping[str, byt
 
 
 def unusable_items(items: Items) -> list[str]:
-    """Return a sentence on each item that is of no use, with its row."""
+    """Return a note per unusable item, with its row."""
     return [
-        f"{_place(split, row, item)} is of no use and counts as failed: {item.unusable}"
+        f"{_place(split, row, item)} is unusable and counts as failed: {item.unusable}"
         for split, rows in items.items()
         for row, item in enumerate(rows, start=1)
         if item.unusable
@@ -288,7 +287,7 @@ def unusable_items(items: Items) -> list[str]:
 def _group(benchmark: Benchmark, record: JsonObject) -> str:
     try:
         return benchmark.item(record).group
-    except Exception:  # noqa: BLE001 - the benchmark's own code; it fails again, and is told with the row, on the items
+    except Exception:  # noqa: BLE001 - the benchmark's own code; `_items` reports the error with its row
         return ""
 
 
@@ -298,8 +297,8 @@ def _items(
     """Return the records as items.
 
     Args:
-        unusable: why some are no items, by row (1-based).
-        seen: the ids of the items so far, to which these are added.
+        unusable: reasons by row (1-based).
+        seen: the ids so far; extended here.
     """
 
     def item(row: int, record: JsonObject) -> Item:
@@ -312,7 +311,7 @@ def _items(
             return _unusable(own, unusable[row])
         try:
             made = benchmark.item(record)
-            # A benchmark may read JSON within a field, which may hold half of a surrogate pair.
+            # JSON within a field may contain half of a surrogate pair.
             made.model_dump_json()
         except (DataError, PydanticSerializationError) as error:
             return _unusable(own, str(error))
@@ -321,8 +320,8 @@ def _items(
     return [item(row, record) for row, record in enumerate(records, start=1)]
 
 
-def _typed(items: Sequence[Item], records: Sequence[JsonObject], key: str) -> list[Item]:
-    """Return the items with the types that their records have at the key; one that is of no use has none."""
+def _with_task_types(items: Sequence[Item], records: Sequence[JsonObject], key: str) -> list[Item]:
+    """Return the items with their records' task types; unusable items have none."""
     return [
         item if item.unusable else item.model_copy(update={"task_types": task_types(record, key)})
         for item, record in zip(items, records, strict=True)
@@ -330,7 +329,7 @@ def _typed(items: Sequence[Item], records: Sequence[JsonObject], key: str) -> li
 
 
 def _id(benchmark: Benchmark, record: JsonObject) -> str:
-    """Return a record's id, or an empty text if it has none."""
+    """Return a record's id, or ""."""
     try:
         return "" if isinstance(record, UnreadableRecord) else benchmark.identity(record)
     except DataError:
@@ -342,17 +341,17 @@ def _unusable(item_id: str, why: str) -> Item:
 
 
 def _check_few_unusable(source: str, items: Items) -> None:
-    """Refuse a split of which too many items are of no use.
+    """Refuse a split with too many unusable items.
 
     Raises:
-        DataError: naming the first of them.
+        DataError: the message names the first one.
     """
     from skillopt_airflow.quality.records import TOLERATED
 
     for split, rows in items.items():
         found = [(row, item) for row, item in enumerate(rows, start=1) if item.unusable]
         if len(found) > TOLERATED * len(rows):
-            others = f"; {len(found)} of {len(rows)} are of no use" if len(found) > 1 else ""
+            others = f"; {len(found)} of {len(rows)} are unusable" if len(found) > 1 else ""
             raise DataError(f"{source}{_place(split, *found[0])}: {found[0][1].unusable}{others}")
 
 

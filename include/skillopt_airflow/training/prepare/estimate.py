@@ -1,4 +1,4 @@
-"""The estimate of a run before its first call: rollouts times tokens, and a factor for the optimizer, as a range."""
+"""The estimate of a run's calls, tokens and price before its first call, as a range."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,20 +19,20 @@ from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.tasks.protocols import Benchmark
 
-LOOKED_AT = 100
-"""Items whose prompts stand for all of a split."""
+SAMPLED_ITEMS = 100
+"""Sample size for the mean prompt of a split."""
 ROLLOUT_TOKENS = 200
-"""A likely answer of the target; at most it is model.max_tokens."""
-TOLD_CHARS = 1000
-"""A likely tool's result or feedback; at most it is MAX_TOLD_CHARS."""
+"""A likely answer of the target; the maximum is model.max_tokens."""
+FEEDBACK_CHARS = 1000
+"""A likely tool result or feedback; the maximum is MAX_TOLD_CHARS."""
 CONTEXT_CHARS = 800_000
-"""A conversation that fills the context of most models."""
+"""A conversation that fills most models' context."""
 OPTIMIZER_FACTOR = 2
-"""Calls of a step for each minibatch: one reflects, and merges, selection and the epoch's end take one more at most."""
+"""Optimizer calls per reflection: the reflection, and at most one more for merging, selection and the epoch's end."""
 OPTIMIZER_TOKENS = 700
-"""A likely structured answer of the optimizer: a few edits with their reasons."""
-OPTIMIZER_TOKENS_MOST = 4000
-"""A long answer of the optimizer, with a model's reasoning."""
+"""A likely answer of the optimizer: a few edits with reasons."""
+MAX_OPTIMIZER_TOKENS = 4000
+"""A long answer of the optimizer, with reasoning."""
 INSTRUCTION_CHARS = 4000
 """Instructions and answer schema of an optimizer call."""
 JUDGE_CHARS = 2500
@@ -40,7 +40,7 @@ JUDGE_CHARS = 2500
 JUDGE_TOKENS = 100
 """A grade with its quote and reason."""
 EDIT_CHARS = 250
-"""One edit, and what it adds to the skill."""
+"""One edit and its growth of the skill."""
 BATCHED = frozenset({"seed", "evaluate", "final", "test"})
 """Stages that model.batch sends as jobs."""
 
@@ -55,14 +55,14 @@ class Tokens(NamedTuple):
 
 
 class EstimateTotals(Document):
-    """A run before its first call, as estimate.json."""
+    """The totals of an estimate, stored as estimate.json."""
 
     calls: dict[Role, int]
-    """Of each role that is asked, without retries: at most of target and judge, about of the optimizer."""
+    """Calls per role without retries: maximum of target and judge, approximate of the optimizer."""
     tokens_likely: int
     tokens_most: int
     usd_likely: float | None
-    """US dollars; None if a price is not known."""
+    """US dollars; None if a price is unknown."""
     usd_most: float | None
 
 
@@ -72,28 +72,28 @@ class RoleEstimate(NamedTuple):
     role: Role
     calls: int
     likely: Tokens
-    """With answers of a likely length, and the skill as long as at the start."""
+    """With likely answers and the initial skill's length."""
     most: Tokens
-    """With the longest answers, and a skill to which every step adds as many edits as it may."""
+    """With the longest answers, and a skill that grows by the maximum edits per step."""
     share: float = 1.0
-    """Share of the usual price, which is lower where calls go as batch jobs."""
+    """Share of the usual price; lower with batch jobs."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A run before its first call, without retries. The tokens rest on this module's constants."""
+    """An estimate without retries, based on this module's constants."""
 
     config: TrainConfig
     prices: Prices
     rollouts: Mapping[str, int]
-    """By stage, at most: stored rollouts and early rejections make them fewer."""
+    """Maximum by stage; stored rollouts and early rejections reduce them."""
     roles: Sequence[RoleEstimate]
 
     def tokens(self, case: Case) -> int:
         return sum(sum(getattr(one, case)) for one in self.roles)
 
     def usd(self, case: Case) -> float | None:
-        """Return US dollars; None if a price is not known."""
+        """Return US dollars; None if a price is unknown."""
         priced = [(one, self.prices.get(one.role)) for one in self.roles]
         return total_usd(None if price is None else one.share * price.usd(*getattr(one, case)) for one, price in priced)
 
@@ -108,7 +108,7 @@ class Estimate:
         )
 
     def lines(self) -> list[str]:
-        """Return lines for a log: rollouts, calls, tokens, the price, and limits that may end the run early."""
+        """Return log lines: rollouts, calls, tokens, price, and limits that may end the run early."""
         by_stage = ", ".join(f"{stage} {count:,}" for stage, count in self.rollouts.items() if count)
         lines = [
             "estimate for the whole run, without retries; tokens from likely answers to the longest:",
@@ -121,11 +121,13 @@ class Estimate:
         ]
         calls, tokens = sum(one.calls for one in self.roles), self.tokens("most")
         lines += [
-            f"  {limit} may not be enough for the whole run; the run would then stop early"
+            f"  {limit} may be too low for the whole run. The run would stop early"
             for limit in passed_limits(self.config.budget, calls, tokens, self.usd("most"))
         ]
         if HARNESSES[self.config.model.harness].is_cli:
-            lines.append(f"  {self.config.model.harness} chooses its number of calls; each rollout counts as one here")
+            lines.append(
+                f"  {self.config.model.harness} chooses its number of calls. Each rollout counts as one call here"
+            )
         return lines
 
     def _price_line(self) -> str:
@@ -151,7 +153,7 @@ class Prompt(NamedTuple):
 
     @classmethod
     def of(cls, benchmark: Benchmark, target: str, items: Sequence[Item]) -> "Prompt":
-        """Measure the prompts of items; pictures of an unknown wire format count as OpenAI's."""
+        """Measure the prompts of items; pictures in an unknown wire format count like OpenAI's."""
         prompts = [benchmark.messages(item.public, "") for item in items if not item.unusable]
         chars = sum(len(message.content) for prompt in prompts for message in prompt)
         wire_format = WIRE_FORMATS.get(target.partition(":")[0], WIRE_FORMATS["openai"])
@@ -171,18 +173,18 @@ def estimate_training(
     """Estimate a training.
 
     Args:
-        config: the resolved configuration; its limits of the selection and the test split are applied here.
+        config: the resolved configuration; val_limit and test_limit are applied here.
     """
     rollouts = _rollouts(config, sizes, steps_in_epoch)
     steps = config.train.num_epochs * steps_in_epoch
-    # Every step adds all that it may, so that over the run the mean has half of it.
+    # If every step adds its maximum, the run's mean is half of the total.
     longest = skill_chars + steps * config.optimizer.learning_rate * EDIT_CHARS // 2
     measured = estimate_rollouts(config, rollouts, prompt, (skill_chars, longest), prices)
     gradient, batch = config.gradient, min(config.train.batch_size, sizes[Split.TRAIN])
     minibatches = min(batch, math.ceil(batch / gradient.minibatch_size) + (not gradient.failure_only))
     analyzed = steps
     reflections = analyzed * config.train.accumulation * minibatches * gradient.analyst_rounds + rollouts["follow_up"]
-    # A selection for each merged patch, and what an epoch's end asks, besides the calls for each minibatch.
+    # Also one selection per merged patch, and the calls at the epochs' ends.
     calls = OPTIMIZER_FACTOR * (reflections + analyzed + config.train.num_epochs)
     shown = gradient.minibatch_size * config.train.rollouts_per_item
     pictures = min(gradient.show_pictures, gradient.minibatch_size) * prompt.picture_tokens * CHARS_PER_TOKEN
@@ -192,10 +194,10 @@ def estimate_training(
         room = prompt_room(gradient, prices)
         return (min(room, INSTRUCTION_CHARS + skill + shown * trajectory) + pictures) / CHARS_PER_TOKEN
 
-    likely = round(reflections * reflecting(skill_chars, ROLLOUT_TOKENS, TOLD_CHARS))
+    likely = round(reflections * reflecting(skill_chars, ROLLOUT_TOKENS, FEEDBACK_CHARS))
     most = round(calls * reflecting(longest, _longest_answer(config), MAX_TOLD_CHARS))
     optimizer = RoleEstimate(
-        "optimizer", calls, Tokens(likely, calls * OPTIMIZER_TOKENS), Tokens(most, calls * OPTIMIZER_TOKENS_MOST)
+        "optimizer", calls, Tokens(likely, calls * OPTIMIZER_TOKENS), Tokens(most, calls * MAX_OPTIMIZER_TOKENS)
     )
     return Estimate(config, prices, rollouts, (*measured.roles, optimizer))
 
@@ -203,7 +205,7 @@ def estimate_training(
 def estimate_rollouts(
     config: TrainConfig, rollouts: Mapping[str, int], prompt: Prompt, skill_chars: tuple[int, int], prices: Prices
 ) -> Estimate:
-    """Estimate target and judge of rollouts by stage, under skills whose characters are from likely to most."""
+    """Estimate target and judge calls by stage; `skill_chars` is the likely and the maximum length of the skill."""
     count, each = sum(rollouts.values()), turns(config)
 
     def read(skill: int, answer: int, told: int) -> int:
@@ -211,7 +213,7 @@ def estimate_rollouts(
         return round(each * count * (chars / CHARS_PER_TOKEN + prompt.picture_tokens))
 
     longest = _longest_answer(config)
-    likely = Tokens(read(skill_chars[0], ROLLOUT_TOKENS, TOLD_CHARS), each * count * ROLLOUT_TOKENS)
+    likely = Tokens(read(skill_chars[0], ROLLOUT_TOKENS, FEEDBACK_CHARS), each * count * ROLLOUT_TOKENS)
     most = Tokens(read(skill_chars[1], longest, MAX_TOLD_CHARS), each * count * longest)
     in_jobs = sum(rollouts.get(stage, 0) for stage in BATCHED) if config.model.batch else 0
     share = 1.0 - (1.0 - BATCH_SHARE) * in_jobs / max(1, count)
@@ -249,23 +251,23 @@ def _rollouts(config: TrainConfig, sizes: Mapping[Split, int], steps_in_epoch: i
 
 
 def turns(config: TrainConfig) -> int:
-    """Return the most calls of a rollout, as far as they are known."""
+    """Return the known maximum of calls per rollout."""
     return 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
 
 
 def earlier_chars(turns: int, answer: int, told: int) -> float:
-    """Return the mean characters that a call reads of the turns before it, which is half of the conversation.
+    """Return the mean characters of earlier turns per call: half of the conversation.
 
     Args:
         turns: calls of a rollout.
-        answer: tokens of one.
-        told: characters that the target is told behind each.
+        answer: tokens per call.
+        told: characters of tool results or feedback after each call.
     """
     return min((turns - 1) / 2 * (answer * CHARS_PER_TOKEN + told), CONTEXT_CHARS)
 
 
 def short(tokens: int) -> str:
-    """Show two digits at least; more would promise too much."""
+    """Format tokens with at least two digits, without false precision."""
     return f"{tokens / 1e6:,.1f} M" if tokens >= 1e6 else f"{math.ceil(tokens / 1e3)} k"
 
 

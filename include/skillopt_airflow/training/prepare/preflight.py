@@ -1,4 +1,4 @@
-"""A try of all that a run will use, side by side and in seconds, before its first batch that is paid for."""
+"""A preflight: try everything that a run uses, in parallel and within seconds, before the first batch."""
 
 import logging
 import time
@@ -33,11 +33,11 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.spending import BudgetShare
-from skillopt_airflow.training.run.timing import repeated
+from skillopt_airflow.training.run.timing import repeat_every
 
 STAGE = "preflight"
 LOG_SECONDS = 10.0
-"""Between two lines about what a preflight waits for."""
+"""Interval of log lines while a preflight waits."""
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +45,16 @@ RollOut = Callable[[Sequence[JsonObject]], None]
 
 
 def preflight(run: TrainingRun, roll_out: RollOut) -> None:
-    """Try the target in a sandbox, the optimizer, and a write in both buckets; what it cost is counted.
+    """Try the target in a sandbox, the optimizer, the judge, and a write in both buckets; costs count.
 
     Args:
-        run: the run; there is nothing to try when it is past the seed.
+        run: a run that is past the seed needs no preflight.
 
     Raises:
-        SkillOptError: of the kind that says what is wrong, a sentence for each part that does not work; of one of the
-            `Unavailable` kinds only if nothing else is.
+        SkillOptError: one sentence per failing part; an `Unavailable` kind only if all failures are of that kind.
     """
     if run.store.exists(run.keys.runtime_state):
-        log.info("the run is past its beginning: nothing is tried")
+        log.info("the run is past the seed: no preflight")
         return
     failures: list[SkillOptError] = []
     beside: list[Callable[[], str]] = [partial(_try_answers, run, "optimizer"), partial(_try_buckets, run)]
@@ -72,8 +71,8 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
         raise together(failures)
 
 
-def unmeasured(run: TrainingRun) -> list[ItemRef]:
-    """Return the first step's training items without a stored score under the seed skill, in order."""
+def unscored_items(run: TrainingRun) -> list[ItemRef]:
+    """Return the first step's items without a stored score under the seed skill."""
     items = run.batch(run.timeline[1])
     found = run.results(Split.TRAIN, run.skill(0), 0, items)
     usable = (item for item in items if not item.unusable)
@@ -81,25 +80,25 @@ def unmeasured(run: TrainingRun) -> list[ItemRef]:
 
 
 def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
-    """Roll out items, at most FIRST_ITEMS, until one has an answer; the first step finds their rows again."""
+    """Roll out up to FIRST_ITEMS items until one has an answer; the first step reuses the rollouts."""
     model = run.config.model
     who = f"connection {model.target_conn_id}: the target {model.target}"
     chunks: list[Chunk] = []
     tried: list[Trajectory] = []
-    for item in unmeasured(run)[:FIRST_ITEMS]:
+    for item in unscored_items(run)[:FIRST_ITEMS]:
         before = len(_target_calls(run))
         chunks.append(Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=(item.id,)))
-        with _waited_for(f"{who}, training item {item.id}"):
+        with _log_waiting(f"{who}, training item {item.id}"):
             roll_out(store_plan(run, run.timeline[0], STAGE, chunks)[len(tried) : len(chunks)])
         found = run.stored(Split.TRAIN, run.skill(0), 0, [item])
         if item.id not in found:
-            raise SandboxError(f"training item {item.id} left no row; the log of this task says why")
+            raise SandboxError(f"training item {item.id} has no stored row. See this task's log")
         one = found[item.id].trajectory
         _check_target(who, one, _target_calls(run)[before:])
         if not _outcome(one):
             tokens = f"{one.prompt_tokens} + {one.completion_tokens} tokens"
             answered = f"target answered in {one.seconds:.1f} s, {tokens} ({one.status})"
-            return f"training items {_listed(tried)}; item {item.id} answered: {answered}" if tried else answered
+            return f"training items {_outcomes(tried)}; item {item.id} answered: {answered}" if tried else answered
         tried.append(one)
     if not tried:
         return "the first step's items have stored rollouts: the target is not asked"
@@ -108,17 +107,17 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
         todo.append(f"It wrote {sum(one.completion_tokens for one in tried)} tokens, but no answer. {EMPTY_ADVICE}.")
     if errors:
         todo.append(f"Change or shorten the prompts and the seed skill, or use another model. First error: {errors[0]}")
-    raise ModelConnectionError(f"{who} answers none of the training items {_listed(tried)}. {' '.join(todo)}")
+    raise ModelConnectionError(f"{who} answers none of the training items {_outcomes(tried)}. {' '.join(todo)}")
 
 
 def _outcome(one: Trajectory) -> str:
-    """Return the outcome of a rollout that leaves open whether the target can answer; empty if it has answered."""
+    """Return the outcome of a rollout that doesn't show whether the target can answer; "" if it answered."""
     silent = not one.files and all(message.role not in ("assistant", "call") for message in one.messages)
     cut = one.status is Status.TRUNCATED and silent
     return "empty, cut off" if cut else one.status if one.status in (*SENTENCES, Status.EMPTY) else ""
 
 
-def _listed(tried: Sequence[Trajectory]) -> str:
+def _outcomes(tried: Sequence[Trajectory]) -> str:
     outcomes = dict.fromkeys(map(_outcome, tried))
     return "; ".join(f"{', '.join(one.item_id for one in tried if _outcome(one) == kind)}: {kind}" for kind in outcomes)
 
@@ -127,17 +126,17 @@ def _check_target(who: str, trajectory: Trajectory, calls: Sequence[ModelCall]) 
     why = f"training item {trajectory.item_id}: {trajectory.status}: {trajectory.error}"
     status = calls[-1].http_status if calls else 0
     if trajectory.status is Status.SANDBOX_ERROR:
-        raise SandboxError(f"the sandbox of {why}; the log of this task says more")
+        raise SandboxError(f"the sandbox of {why}. See this task's log")
     if trajectory.status is Status.TIMEOUT or (trajectory.status is Status.MODEL_ERROR and may_pass(status)):
-        raise ModelUnavailable(f"{who} has no answer now; try again when it has ({why})")
+        raise ModelUnavailable(f"{who} has no answer now. Try again later ({why})")
     if trajectory.status is Status.MODEL_ERROR:
         raise ModelConnectionError(f"{who} does not answer; {advice(status)} ({why})")
     if trajectory.status is Status.BUDGET:
-        raise ModelError(f"{who} was not asked; raise the limit under budget.* ({why})")
+        raise ModelError(f"{who} was not called. Raise the limit under budget.* ({why})")
 
 
 def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
-    """Ask a model one small question; raise what speaks against the run, with who it is."""
+    """Ask a model one small question; raise errors with the model's name."""
     model, connect = run.config.model, run.connections.optimizer
     who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
     if role == "judge":
@@ -150,17 +149,17 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
         share.count(call)
 
     try:
-        with _waited_for(who):
-            flaw = _usable(lambda output: connect(model, count, share.begin, output, PREFLIGHT_ATTEMPTS))
+        with _log_waiting(who):
+            flaw = _tool_failure(lambda output: connect(model, count, share.begin, output, PREFLIGHT_ATTEMPTS))
     except ModelConnectionError:
         raise
     except ModelUnreachable as error:
         raise ModelConnectionError(f"{who} does not answer; {advice(0)} ({error})") from error
     except ModelUnavailable as error:
-        raise ModelUnavailable(f"{who} has no answer now; try again when it has ({error})") from error
+        raise ModelUnavailable(f"{who} has no answer now. Try again later ({error})") from error
     except (ModelOutputError, ToolsRefused) as error:
         raise ModelOutputError(
-            f"{who} answers neither by a tool call nor with JSON in plain text; use a model that calls tools ({error})"
+            f"{who} answers neither by a tool call nor with JSON in plain text. Use a model that calls tools ({error})"
         ) from error
     except ModelError as error:
         todo = advice(calls[-1].http_status if calls else 0)
@@ -171,13 +170,13 @@ def _try_answers(run: TrainingRun, role: Literal["optimizer", "judge"]) -> str:
     run.store.delete(run.keys.in_text(role))
     if flaw:
         run.store.put_bytes(run.keys.in_text(role), b"")
-        log.warning("%s is asked in plain text from here on (%s)", who, flaw)
+        log.warning("%s is called in plain text from now on (%s)", who, flaw)
     tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
     return f"{role} answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
 
 
-def _usable(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) -> str:
-    """Ask by a tool, and in plain text if that fails; return the flaw of the first way."""
+def _tool_failure(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) -> str:
+    """Ask with a tool, then in plain text; return the tool's failure, or ""."""
     try:
         with connect("tools") as asked:
             check_answers(asked)
@@ -193,10 +192,10 @@ def _usable(connect: Callable[[OutputForm], AbstractContextManager[Optimizer]]) 
 
 
 @contextmanager
-def _waited_for(who: str) -> Iterator[None]:
-    """Log who is waited for, and for how long, while the block runs."""
+def _log_waiting(who: str) -> Iterator[None]:
+    """Log periodically that the preflight waits for this model while the block runs."""
     began = time.monotonic()
-    with repeated(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
+    with repeat_every(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
         yield
 
 
@@ -215,29 +214,29 @@ def _target_calls(run: TrainingRun) -> list[ModelCall]:
 
 
 OTHER = '"00000000000000000000000000000000"'
-"""A tag that no object has."""
+"""An ETag that no object has."""
 
 
 def check_conditional_write(store: ObjectStore, key: str) -> None:
-    """Create an object of which nothing is left, and see that a second writer would be told.
+    """Check that the store rejects conflicting writes, with an object that is removed afterwards.
 
     Args:
-        key: one that nobody else uses at the same time; what an interrupted try left there is no hindrance.
+        key: a key without concurrent users; leftovers of an interrupted check are fine.
 
     Raises:
-        StoreError: the bucket refuses writes, or its store ignores their condition.
+        StoreError: the bucket refuses writes, or the store ignores their conditions.
     """
-    ignored = _ignored(store, key)
+    ignored = _ignored_condition(store, key)
     _remove(store, key)
     if ignored:
         raise StoreError(
-            f"{store.address(key)}: the object store wrote over an object that {ignored} protects, so two publishers "
-            "could overwrite each other, and tasks each other's part of a budget; use a store with conditional writes"
+            f"{store.address(key)}: the object store wrote over an object that {ignored} protects, so concurrent "
+            "publishers and tasks could overwrite each other. Use a store with conditional writes"
         )
 
 
-def _ignored(store: ObjectStore, key: str) -> str:
-    """Return the condition that the store ignores; empty if it keeps both."""
+def _ignored_condition(store: ObjectStore, key: str) -> str:
+    """Return the condition that the store ignores, or ""."""
     for _ in range(2):
         try:
             store.create(key, b"")
@@ -253,8 +252,8 @@ def _ignored(store: ObjectStore, key: str) -> str:
 
 
 def _remove(store: ObjectStore, key: str) -> None:
-    """Remove the object; a bucket that never forgets keeps an empty one."""
+    """Remove the object; a bucket that denies deletes keeps an empty one."""
     try:
         store.delete(key)
     except StoreError as error:
-        log.warning("An empty object stays: %s", error)
+        log.warning("An empty object could not be removed: %s", error)

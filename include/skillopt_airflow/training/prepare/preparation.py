@@ -1,4 +1,4 @@
-"""The preparation of a run: all that it rests on is checked and stored before the first model call."""
+"""The preparation of a run: check and store all inputs before the first model call."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -28,23 +28,28 @@ from skillopt_airflow.training.prepare.benchmark_settings import check_images
 from skillopt_airflow.training.prepare.data_checks import store_quality
 from skillopt_airflow.training.prepare.data_items import (
     Items,
-    changed_since_listed,
     checked_items,
+    manifest_changes,
     read_splits,
     shared_contents,
     shared_documents,
     store_files,
     unusable_items,
 )
-from skillopt_airflow.training.prepare.estimate import LOOKED_AT, Estimate, Prompt, estimate_training
+from skillopt_airflow.training.prepare.estimate import SAMPLED_ITEMS, Estimate, Prompt, estimate_training
 from skillopt_airflow.training.rollouts.rollout_plan import ids
-from skillopt_airflow.training.rollouts.rollout_protocol import rollout_program
+from skillopt_airflow.training.rollouts.workload import rollout_program
 from skillopt_airflow.training.run.connections import published_skills
-from skillopt_airflow.training.run.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_corpus import store_corpus
+from skillopt_airflow.training.run.run_documents import store_corpus
 from skillopt_airflow.training.run.run_record import RunRecord
-from skillopt_airflow.training.step.seed_and_final import opened, seed_plan, store_seed
+from skillopt_airflow.training.step.seed_and_final import (
+    NamedSkill,
+    find_skill,
+    seed_plan,
+    store_seed,
+    with_run_regions,
+)
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.quality_report import QualityReport
@@ -54,33 +59,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Beginning(NamedTuple):
-    """The part of a run's record that only a training has."""
+class TrainingStart(NamedTuple):
+    """The part of a run's record that only trainings have."""
 
     smallest_gains: tuple[SmallestGain, ...] = ()
     init_version: str = ""
     stated: StatedScores | None = None
 
 
-NO_TRAINING = Beginning()
+NO_TRAINING = TrainingStart()
 
 
 def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None) -> list[JsonObject]:
-    """Store everything that a run needs, or nothing but what is wrong with its data; return the seed's chunks.
+    """Store all inputs of a run; return the seed's chunks. On bad data, store only the quality report.
 
     Args:
-        stated: the scores that the authors of its preset state.
+        stated: the scores that the preset's authors report.
 
     Raises:
-        SkillOptError: of the kind that says what is wrong; of the run nothing else has been stored then.
+        SkillOptError: an input is invalid; nothing else of the run is stored.
     """
-    # A bucket that is missing or closed shows here, not after the training.
+    # Fail on a missing or closed bucket now, not after the training.
     run.store.list_keys(run.keys.folder)
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     artifacts.list_versions()
     check_unchanged(run, config)
     init = _init_skill(run, config, artifacts)
-    seed = opened(init.document, config)
+    seed = with_run_regions(init.document, config)
     records, notes = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     source = f"data.uri = {config.data.uri}"
     items, quality = checked_items(run, config, source, records, training_needs(config, records), notes)
@@ -93,15 +98,15 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     check_same_inputs(run, items, seed, image, corpus)
     gated = _gated(config, items)
     look = artifacts.looks.next_number(marks_of(gated[publish_split(gated)]))
-    begun = Beginning(smallest_gains(config, _groups(gated), look), init.version, stated)
-    settle(run, config, items, quality, image, prices, begun, corpus=corpus)
+    begun = TrainingStart(smallest_gains(config, _groups(gated), look), init.version, stated)
+    save_run(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
-    tell_size(run)
+    log_size(run)
     return seed_plan(run)
 
 
 def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> NamedSkill:
-    """Return the skill to begin with; a run that has begun with the champion stays with that version."""
+    """Return the initial skill; a repeated run that began with the champion keeps that version."""
     asked = config.train.init_skill
     if asked == "champion":
         with suppress(ObjectMissing):
@@ -114,10 +119,10 @@ def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore
 
 
 def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
-    """Refuse knobs that make no sense with these models and items.
+    """Refuse knobs that don't fit the models and items.
 
     Raises:
-        ConfigError: a budget in dollars without a price, or a protected item that no gate looks at.
+        ConfigError: a budget in dollars without a price, or a protected item that isn't in the gate's split.
     """
     check_priced(config, prices)
     rules = config.evaluation
@@ -125,27 +130,27 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     unknown = unknown_protected_items(usable, rules)
     if unknown:
         raise ConfigError(
-            f"evaluation.gate_protected_items: the selection split has no usable item {', '.join(unknown)}; name "
-            "ids of items that can run"
+            f"evaluation.gate_protected_items: the selection split has no usable item {', '.join(unknown)}. Name "
+            "ids of usable items"
         )
 
 
 def check_priced(config: TrainConfig, prices: Prices, asked: Collection[Role] = ROLES) -> None:
-    """Refuse a budget in dollars that nobody could count.
+    """Refuse a budget in dollars without prices.
 
     Raises:
-        ConfigError: the price of a model that is asked is not known.
+        ConfigError: the price of a used model is unknown.
     """
     if problem := unpriced(prices, config, asked):
         raise ConfigError(problem)
 
 
 def check_item_images(run: TrainingRun, config: TrainConfig, items: Items) -> None:
-    """Refuse a run whose items need images that are nowhere, or an engine that cannot make them.
+    """Refuse a run whose items need missing images, or an engine that can't build them.
 
     Raises:
-        ConfigError: the sandboxes are pods, which cannot have images of items; or an image may not be pulled.
-        ImageMissing: named images are missing; the text lists them all.
+        ConfigError: the sandboxes are pods, which can't use item images; or an image is forbidden.
+        ImageMissing: the message lists all missing images.
     """
     used = [item for rows in items.values() for item in rows if item.image is not None]
     if not used:
@@ -153,44 +158,44 @@ def check_item_images(run: TrainingRun, config: TrainConfig, items: Items) -> No
     if config.sandbox.engine == "kubernetes":
         raise ConfigError(
             "sandbox.engine = kubernetes: the items bring repositories, whose images are built on a Docker engine and "
-            "whose tests run there; set sandbox.engine to docker"
+            "whose tests run there. Set sandbox.engine to docker"
         )
     names = {item.image.name for item in used if item.image and item.image.name}
     if names:
         check_images(sorted(names), config.sandbox.item_registry)
         run.connections.item_images(config, sorted(names))
-    log.info("%d items have a repository of their own, whose image is built when one of them first runs", len(used))
+    log.info("%d items have a repository; its image is built when an item first runs", len(used))
 
 
-OF_NO_STEP = ("regate", "retention", "alerts")
-"""Groups of knobs on which nothing rests that a training has stored."""
+UNRELATED_GROUPS = ("regate", "retention", "alerts")
+"""Config groups that don't affect a training's stored results."""
 
 
 def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
-    """Refuse other settings for a run that is prepared again, such as after clearing.
+    """Refuse changed settings for a run that is prepared again, for example after clearing.
 
     Raises:
-        ConfigError: it has states of other settings; the text names the keys.
+        ConfigError: it has states under other settings; the message names the keys.
     """
     former = run.store.find_model(run.keys.config, RunRecord)
     if former is None:
         return
     paths = changed_paths(former.config, config)
-    changed = [path for path in paths if path.partition(".")[0] not in OF_NO_STEP]
+    changed = [path for path in paths if path.partition(".")[0] not in UNRELATED_GROUPS]
     if changed and run.store.exists(run.keys.runtime_state):
         raise ConfigError(
-            f"run {run.ref.run} has steps under other settings, and its settings changed since: {', '.join(changed)}; "
-            "trigger a new run, which finds the finished rollouts of this one"
+            f"run {run.ref.run} has steps under other settings; changed since: {', '.join(changed)}. "
+            "Trigger a new run, which reuses the finished rollouts of this one"
         )
 
 
 def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image: str, corpus: str = "") -> None:
-    """Refuse other data, another seed skill, rollout program or corpus for a run that is prepared again.
+    """Refuse changed data, seed skill, rollout program or corpus for a run that is prepared again.
 
-    Another image may be the same program, such as one that was built anew, whose rollouts are stored under one name.
+    A rebuilt image can be the same program, under which rollouts are stored.
 
     Raises:
-        ConfigError: it has states of others; the text names them.
+        ConfigError: it has states with other inputs; the message names them.
     """
     from skillopt_airflow.store.data.data_manifest import DataManifest, data_manifest
 
@@ -200,7 +205,7 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     now = data_manifest(run.config.data, items).splits
     changed = [f"the {split} split" for split in now if split not in before or before[split] != now[split]]
     changed += ["the seed skill"] if run.skill(0).sha256 != seed.sha256 else []
-    # Not by `run.record`, which is settled anew.
+    # Not `run.record`, which is rewritten.
     former = run.store.get_model(run.keys.config, RunRecord)
     program = rollout_program(former.config, image, benchmarks.folder(run.ref.benchmark))
     if former.program != program:
@@ -209,27 +214,27 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     changed += ["the benchmark's guidance"] if former.guidance != benchmarks.guidance(run.ref.benchmark) else []
     if changed:
         raise ConfigError(
-            f"run {run.ref.run} has steps that rest on other inputs; changed since: {', '.join(changed)}; trigger a "
-            "new run, which finds the finished rollouts of this one"
+            f"run {run.ref.run} has steps from other inputs; changed since: {', '.join(changed)}. Trigger a "
+            "new run, which reuses the finished rollouts of this one"
         )
 
 
-def settle(
+def save_run(
     run: TrainingRun,
     config: TrainConfig,
     items: Items,
     quality: "QualityReport",
     image: str,
     prices: Prices,
-    begun: Beginning = NO_TRAINING,
+    begun: TrainingStart = NO_TRAINING,
     *,
     corpus: str = "",
 ) -> None:
-    """Store the configuration and the items that all stages of the run see."""
+    """Store a run's configuration and items."""
     from skillopt_airflow.store.data.data_manifest import data_manifest
     from skillopt_airflow.store.data.items import save_items
 
-    created, prices = _beginning(run, prices)
+    created, prices = _start_and_prices(run, prices)
     record = RunRecord(
         benchmark=run.ref.benchmark,
         run=run.ref.run,
@@ -245,7 +250,7 @@ def settle(
         stated=begun.stated,
         corpus=corpus,
     )
-    notes = [*unusable_items(items), *changed_since_listed(run, config, items)]
+    notes = [*unusable_items(items), *manifest_changes(run, config, items)]
     notes += [*shared_contents(items), *shared_documents(items)]
     for sentence in notes:
         log.warning("%s", sentence)
@@ -256,17 +261,17 @@ def settle(
     run.store.put_model(run.keys.config, record)
 
 
-def _beginning(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
-    """Return when the run began, and what its models cost then; these are the present prices before its first state."""
-    # Not `run.record`, which is settled anew.
+def _start_and_prices(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
+    """Return the run's start time and prices; prices are current until the run has a state."""
+    # Not `run.record`, which is rewritten.
     former = run.store.find_model(run.keys.config, RunRecord)
     if former is None:
         return datetime.now(UTC).isoformat(timespec="seconds"), prices
     return former.created, former.prices if run.store.exists(run.keys.runtime_state) else prices
 
 
-def tell_size(run: TrainingRun) -> None:
-    """Log how large the run is; log and store what it may cost."""
+def log_size(run: TrainingRun) -> None:
+    """Log the run's size; log and store the estimate."""
     train = run.config.train
     splits = dict.fromkeys([*DATA_SPLITS, run.publish_split])
     sizes = {split: len(run.item_refs(split)) for split in splits}
@@ -280,29 +285,27 @@ def tell_size(run: TrainingRun) -> None:
             left_out,
             sizes[Split.TRAIN],
         )
-    made = estimated(run, sizes)
+    made = estimate_run(run, sizes)
     run.store.put_model(run.keys.estimate, made.totals)
     for line in made.lines():
         log.info("%s", line)
     if run.config.model.harness == "chat" and isinstance(run.benchmark, ShowsFiles):
-        log.info("  what the benchmark shows of an item's files or documents is not counted; a step's usage tells it")
-    log.info(
-        "smallest gains that are found in four of five cases, if every answer is a coin's toss, one for a whole group:"
-    )
+        log.info("  not included: content of items' files or documents that the benchmark shows; see a step's usage")
+    log.info("minimum detectable gains at 80% power, for random answers with one outcome per group:")
     for gain in run.record.smallest_gains:
         log.info("  %s", gain)
 
 
-def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
-    """Estimate calls, tokens and price of the whole run from the prompts of its first training items."""
+def estimate_run(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
+    """Estimate the whole run from the prompts of its first training items."""
     skill = run.skill(0)
-    first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:LOOKED_AT]))
+    first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:SAMPLED_ITEMS]))
     prompt = Prompt.of(run.benchmark, str(run.config.model.target), first)
     return estimate_training(run.config, sizes, prompt, len(skill.text), run.record.steps_in_epoch, run.record.prices)
 
 
 def _gated(config: TrainConfig, items: Items) -> dict[Split, list[Item]]:
-    """Return the items by which gates decide."""
+    """Return the gates' items by split."""
     found = {split: rows[: config.evaluation.limit(split)] for split, rows in items.items() if split is not Split.TRAIN}
     return {split: rows if split is Split.VAL else deciding(split, rows) for split, rows in found.items()}
 
@@ -312,7 +315,7 @@ def _groups(items: Mapping[Split, Sequence[Item]]) -> dict[Split, list[str]]:
 
 
 def files_of(run: TrainingRun, config: TrainConfig) -> "DataFiles":
-    """Return the files below the run's data set."""
+    """Return the files of the run's dataset."""
     from skillopt_airflow.store.data.files import DataFiles
 
     return DataFiles.of(config.data, benchmarks.folder(run.ref.benchmark), run.connections.s3_client(config.storage))

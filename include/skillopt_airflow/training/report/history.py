@@ -1,4 +1,4 @@
-"""A run's history: the rows of its gates, and what its other documents say of it as a whole."""
+"""A run's history: the rows of its gates, scores, and counts of rollouts."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -23,22 +23,22 @@ from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.step.seed_and_final import tested_versions
 
 AHEAD = ("preflight", "speculate")
-"""Stages that roll out what a step plans once more, and finds."""
+"""Stages whose rollouts a later step plans again and reuses."""
 
 
 @dataclass(frozen=True)
-class DoneRollouts:
-    """A run's plans, and what it stored itself."""
+class RunRollouts:
+    """A run's planned and stored rollouts."""
 
     planned: Sequence[tuple[Moment, Chunk, RolloutKey]]
-    """Each chunk that has items, with its moment and where its rollouts are, in order; without items of no use."""
+    """Chunks with items, with their moment and rollout key, in order; without unusable items."""
     ran: Mapping[RolloutKey, Mapping[str, Sequence[RolloutResult]]]
-    """Tries by place and item, in order."""
+    """Attempts by rollout key and item, in order."""
 
     @classmethod
     def of(cls, run: TrainingRun, pool: Executor) -> Self:
-        """Read them from the store, as many objects at the same time as the pool has room for."""
-        # A batch job has a folder beside its plan.
+        """Read the plans and rollouts; the pool limits concurrent reads."""
+        # A batch job has a folder next to its plan.
         listed = [key for key in run.store.list_keys(run.keys.folder) if PurePosixPath(key).match("plans/*.json")]
         keys = [key for key in listed if _is_of_its_model(run, PurePosixPath(key).stem)]
         plans = list(pool.map(lambda key: run.store.get_model(key, RolloutPlan), keys))
@@ -47,7 +47,7 @@ class DoneRollouts:
             split: {item.id for item in run.item_refs(split) if item.unusable}
             for split in {chunk.split for _, chunk in made}
         }
-        # In their order, since what one step has rolled out the next one finds.
+        # In order, because later steps reuse earlier rollouts.
         work = sorted(
             ((moment, _without(chunk, useless[chunk.split])) for moment, chunk in made),
             key=lambda one: (one[0].step, one[1].stage == "speculate", one[1].stage == "publish"),
@@ -67,14 +67,14 @@ class DoneRollouts:
         return cls(planned, ran)
 
     def counts(self, moments: Sequence[MomentHistory]) -> RolloutCounts:
-        """Count the planned rollouts by what became of them; `moments` are those that the run reached."""
+        """Count the planned rollouts by outcome; `moments` are the reached ones."""
         steps = {moment.step for moment in moments if moment.kind == "step"}
         accepted = {moment.name for moment in moments if moment.action.accepted}
         cancelled = sum(moment.cancelled for moment in moments)
         planned = own = speculated = wasted = 0
         met: set[tuple[RolloutKey, str]] = set()
         for moment, chunk, place in self.planned:
-            # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
+            # Rollouts ahead are wasted if the skill changed, or if the run stopped before that step.
             gone = moment.name in accepted or moment.step + 1 not in steps
             new = {item for item in chunk.item_ids if (place, item) not in met}
             met |= {(place, item) for item in new}
@@ -94,7 +94,7 @@ class DoneRollouts:
         )
 
     def outcomes(self) -> tuple[StageRollouts, ...]:
-        """Return what became of the run's own rollouts, by the stage that made them."""
+        """Return the outcomes of the run's own rollouts, by stage."""
         ended: defaultdict[str, list[RolloutResult]] = defaultdict(list)
         met: set[tuple[RolloutKey, str]] = set()
         for _, chunk, place in self.planned:
@@ -109,7 +109,7 @@ class DoneRollouts:
 
 
 def _is_of_its_model(run: TrainingRun, plan: str) -> bool:
-    """Return whether a plan is of the target model that the run trained for, or of a publication for another."""
+    """Return whether a plan is for the run's target model, not for a publication under another."""
     publication = plan.removeprefix("publish-")
     return publication == plan or as_published(run, publication).account == run.account
 
@@ -119,11 +119,11 @@ def _without(chunk: Chunk, useless: Collection[str]) -> Chunk:
 
 
 READERS = 4
-"""Moments, plans or skills that are read at the same time; the parts of each are, too."""
+"""Concurrent reads of moments, plans or skills; each may read its parts in parallel."""
 
 
 def history_so_far(run: TrainingRun, newest: RunState) -> History:
-    """Return the history up to the newest state of the run, without what is only counted at its end."""
+    """Return the history up to the run's newest state, without counts of its end."""
     record, rules = run.record, run.config.evaluation
     val, test = run.item_refs(Split.VAL), run.item_refs(Split.TEST)
 
@@ -160,11 +160,11 @@ def history_so_far(run: TrainingRun, newest: RunState) -> History:
 def history_of(
     run: TrainingRun, published: Publication | None = None, withheld: str = "", test_looks: int | None = None
 ) -> History:
-    """Return the history of a run that has ended; the arguments are what others know."""
+    """Return the history of a finished run with the outcome of its publication."""
     final = run.state(run.timeline[-1])
     history = history_so_far(run, final)
     with ThreadPoolExecutor(READERS) as pool:
-        done = DoneRollouts.of(run, pool)
+        done = RunRollouts.of(run, pool)
     more = {
         "test": _test(run, final),
         "test_looks": test_looks,
@@ -177,7 +177,7 @@ def history_of(
 
 
 def _gated_moments(run: TrainingRun, newest: RunState) -> tuple[Moment, ...]:
-    """Return the moments between the seed and the run's end that the state has behind it."""
+    """Return the moments between the seed and the final one that the state includes."""
     if newest.moment != run.timeline[-1].name:
         last = next(moment for moment in run.timeline if moment.name == newest.moment)
     elif newest.stopped:

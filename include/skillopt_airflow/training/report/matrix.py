@@ -32,8 +32,8 @@ from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import check_skills
 from skillopt_airflow.training.prepare.data_checks import check_tables, measured_tables
 from skillopt_airflow.training.prepare.data_items import read_items, store_files
-from skillopt_airflow.training.prepare.estimate import LOOKED_AT, Prompt, estimate_rollouts
-from skillopt_airflow.training.prepare.preparation import check_item_images, check_priced, files_of, settle
+from skillopt_airflow.training.prepare.estimate import SAMPLED_ITEMS, Prompt, estimate_rollouts
+from skillopt_airflow.training.prepare.preparation import check_item_images, check_priced, files_of, save_run
 from skillopt_airflow.training.rollouts.evaluation import by_type, draws_of
 from skillopt_airflow.training.rollouts.rollout_plan import (
     MAX_CHUNKS,
@@ -45,11 +45,10 @@ from skillopt_airflow.training.rollouts.rollout_plan import (
     store_versions,
 )
 from skillopt_airflow.training.run.connections import published_skills
-from skillopt_airflow.training.run.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_corpus import store_corpus
-from skillopt_airflow.training.run.spending import spent_by, unaffordable
-from skillopt_airflow.training.step.seed_and_final import opened
+from skillopt_airflow.training.run.run_documents import store_corpus
+from skillopt_airflow.training.run.spending import budget_shortfall, total_spent
+from skillopt_airflow.training.step.seed_and_final import NamedSkill, find_skill, with_run_regions
 
 log = logging.getLogger(__name__)
 
@@ -110,10 +109,10 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
     for place, cell in enumerate(cells):
         ref = run.ref.model_copy(update={"run": cell_name(run.ref.run, place)})
         runs.append(TrainingRun(ref, run.connections, run.store))
-        settle(runs[-1], cell.config, items, quality, cell.image, cell.prices, corpus=corpus)
+        save_run(runs[-1], cell.config, items, quality, cell.image, cell.prices, corpus=corpus)
     skills = [one.document for one in found]
     _check_size(runs, request, skills)
-    chunks = [_planned(one, request, skills) for one in runs]
+    chunks = [_plan_cell(one, request, skills) for one in runs]
     if not config.model.batch and (count := sum(map(len, chunks))) > MAX_CHUNKS:
         raise ConfigError(
             f"{count} chunks, and Airflow makes at most {MAX_CHUNKS} tasks of a list. Name fewer skills, targets, "
@@ -121,7 +120,7 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
         )
     compared = [
         ComparedSkill(
-            source=_called(source), version=one.version, sha256=one.document.sha256, tokens=tokens_of(one.document)
+            source=_source_name(source), version=one.version, sha256=one.document.sha256, tokens=tokens_of(one.document)
         )
         for source, one in zip(request.skills, found, strict=True)
     ]
@@ -131,7 +130,7 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
 def _skills(
     run: TrainingRun, config: TrainConfig, request: MatrixRequest, failures: list[SkillOptError]
 ) -> list[NamedSkill]:
-    client, seed, found = run.connections.s3_client(config.storage), opened(run.seed_skill(), config), []
+    client, seed, found = run.connections.s3_client(config.storage), with_run_regions(run.seed_skill(), config), []
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     for place, source in enumerate(request.skills):
         with kept(failures):
@@ -187,12 +186,12 @@ def _check_size(runs: Sequence[TrainingRun], request: MatrixRequest, skills: Seq
     estimates, split = [], request.splits[0]
     for run in runs:
         rollouts = sum(_open_rollouts(run, split, skill) for split in request.splits for skill in set(skills))
-        if why := unaffordable(run, rollouts):
+        if why := budget_shortfall(run, rollouts):
             raise ConfigError(
-                f"{_named(run)}: {why}. Raise the budget, of which each of {len(runs)} cells has an equal part, or "
+                f"{_cell_label(run)}: {why}. Raise the budget, which {len(runs)} cells share equally, or "
                 "lower data.limit"
             )
-        items = run.items_of(split, ids(run.item_refs(split)[:LOOKED_AT]))
+        items = run.items_of(split, ids(run.item_refs(split)[:SAMPLED_ITEMS]))
         prompt = Prompt.of(run.benchmark, str(run.config.model.target), items)
         estimates.append(estimate_rollouts(run.config, {STAGE: rollouts}, prompt, (min(chars), max(chars)), run.prices))
     likely, most = total_usd(one.usd("likely") for one in estimates), total_usd(one.usd("most") for one in estimates)
@@ -217,7 +216,7 @@ def _open_rollouts(run: TrainingRun, split: Split, skill: SkillDocument) -> int:
     return left
 
 
-def _planned(run: TrainingRun, request: MatrixRequest, skills: Sequence[SkillDocument]) -> list[JsonObject]:
+def _plan_cell(run: TrainingRun, request: MatrixRequest, skills: Sequence[SkillDocument]) -> list[JsonObject]:
     """Store the skills as the run's versions, and plan their rollouts; equal texts share theirs.
 
     The skills alternate, so that a slow hour of a server affects all of them.
@@ -261,7 +260,7 @@ def conclude_matrix(
         policy=policy,
         skills=tuple(skills),
         cells=tuple(_cell(run, split, documents, policy) for run in runs for split in splits),
-        spent=Spent().plus(*map(spent_by, runs)),
+        spent=Spent().plus(*map(total_spent, runs)),
     )
     text = as_markdown(matrix)
     key = MatrixTable(first.store, MatrixKeys(first.ref.storage.prefix, first.ref.benchmark)).save(matrix, text)
@@ -276,12 +275,12 @@ def _check_rows(runs: Sequence[TrainingRun], splits: Sequence[Split], skills: Ma
     for run in runs:
         for split in splits:
             for name, rows in measured_tables(run, split, skills).items():
-                tables[f"{_named(run)}, {split}, {name}"] = rows
+                tables[f"{_cell_label(run)}, {split}, {name}"] = rows
     check_tables(runs[0], splits, tables)
 
 
 def _cell(run: TrainingRun, split: Split, skills: Sequence[SkillDocument], policy: PolicyName | None) -> CellResult:
-    measured = {skill: _measured(run, split, skill) for skill in dict.fromkeys(skills)}
+    measured = {skill: _measurement(run, split, skill) for skill in dict.fromkeys(skills)}
     first, rules = measured[skills[0]], run.config.evaluation
     return CellResult(
         target=str(run.config.model.target),
@@ -292,7 +291,7 @@ def _cell(run: TrainingRun, split: Split, skills: Sequence[SkillDocument], polic
     )
 
 
-def _measured(run: TrainingRun, split: Split, skill: SkillDocument) -> Measurement:
+def _measurement(run: TrainingRun, split: Split, skill: SkillDocument) -> Measurement:
     draws, items, price = run.config.evaluation.draws, run.item_refs(split), run.prices["target"]
     found = draws_of(run, split, skill)
     evaluation = evaluation_of(items, found, draws)
@@ -328,10 +327,10 @@ def _check_decided(matrix: SkillMatrix) -> None:
         log.warning("%s", sentence)
 
 
-def _called(source: str) -> str:
+def _source_name(source: str) -> str:
     line = " ".join(source.split())
     return line if len(line) <= NAME_CHARS else f"{line[: NAME_CHARS - 4]} ..."
 
 
-def _named(run: TrainingRun) -> str:
+def _cell_label(run: TrainingRun) -> str:
     return f"{run.config.model.target}, {run.config.model.harness}"

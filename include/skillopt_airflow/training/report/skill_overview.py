@@ -1,4 +1,4 @@
-"""A published skill: its champion, what that scored when it was published, versions, moves of the alias, and nights."""
+"""A published skill: champion, scores, versions, moves of the alias, and nights."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,16 +23,16 @@ from skillopt_airflow.training.champion.night import DEMOTED, read_series
 from skillopt_airflow.training.champion.target_change import TargetChangeReport
 
 SHOWN_NIGHTS = 30
-"""Nights of the line that shows the evidence."""
+"""Number of nights in the evidence line."""
 
 
 class Buckets(NamedTuple):
-    """The buckets in which the skills of a benchmark are."""
+    """The buckets of runs and published skills."""
 
     runs: ObjectStore
     artifacts: ObjectStore
     prefix: str
-    """Of the keys in both."""
+    """Key prefix in both."""
 
     def published(self, benchmark: str, target: str) -> ArtifactStore:
         return ArtifactStore(self.artifacts, ArtifactKeys(self.prefix, benchmark, target))
@@ -42,23 +42,23 @@ class Buckets(NamedTuple):
 
 
 class StatedScore(NamedTuple):
-    """The score of a skill when it was published, by the metric of its run's gate."""
+    """A skill's score at publication, by its run's gate metric."""
 
     score: float
     low: float
-    """Of the 95 % interval."""
+    """Lower bound of the 95% interval."""
     high: float
     split: Split
     items: int
 
     @property
     def flatters(self) -> bool:
-        """True where the items are those by which the skill was chosen."""
+        """True if the skill was selected on these items, which makes its score optimistic."""
         return self.split is Split.VAL
 
 
 class Champion(NamedTuple):
-    """The version that deployments get."""
+    """The champion with its manifest."""
 
     alias: Alias
     skill: str
@@ -71,26 +71,26 @@ class Champion(NamedTuple):
 
 
 class SkillOverview(NamedTuple):
-    """The skill of a benchmark and target, as a line of a list shows it."""
+    """A row of the list of skills."""
 
     champion: Champion | None
-    """None where nothing is published for this target."""
+    """None if nothing is published for this target."""
     nights: Sequence[NightPoint]
     """The newest ones."""
 
 
 def targets(buckets: Buckets, benchmark: str) -> list[str]:
-    """Return the target models that have published skills or nights, sorted; two listings whatever they hold."""
+    """Return the target models with published skills or nights, sorted; costs two listings."""
     published = buckets.artifacts.list_folders(ArtifactKeys.of_benchmark(buckets.prefix, benchmark))
     measured = buckets.runs.list_folders(RegateKeys.of_benchmark(buckets.prefix, benchmark))
     return sorted(set(map(target_of, [*published, *measured])))
 
 
 def overview(buckets: Buckets, benchmark: str, target: str) -> SkillOverview:
-    """Read a line of the list: four objects.
+    """Read a row of the list: four objects.
 
     Raises:
-        StoreError: one of them is not what it should be.
+        StoreError: an object is invalid.
     """
     champion = champion_of(buckets.published(benchmark, target))
     return SkillOverview(champion, read_series(buckets.runs, buckets.nights(benchmark, target), SHOWN_NIGHTS))
@@ -100,7 +100,7 @@ def champion_of(artifacts: ArtifactStore) -> Champion | None:
     """Return the champion with its manifest; None before the first publication.
 
     Raises:
-        StoreError: the version is not there, or not what its manifest describes.
+        StoreError: the version is missing or doesn't match its manifest.
     """
     alias = artifacts.champion.read()
     if alias is None:
@@ -110,7 +110,7 @@ def champion_of(artifacts: ArtifactStore) -> Champion | None:
 
 
 def stated_score(manifest: SkillManifest) -> StatedScore | None:
-    """Return the manifest's score on items that chose nothing, or else on the selection split; None without any."""
+    """Return the manifest's held-out score, else the one on the selection split; None without any."""
     scores = manifest.best_scores
     split, score = (Split.VAL, scores.val) if scores.promised is None else (Split.TEST, scores.promised)
     if score is None:
@@ -130,53 +130,53 @@ class Move(NamedTuple):
 
 
 class VersionRow(NamedTuple):
-    """A version as a table of versions shows it."""
+    """A row of the versions table."""
 
     version: str
     published: PublishedSkill | None
-    """None if it was never completed, or is gone."""
+    """None if it is incomplete or gone."""
     older: str
-    """The version before it; empty for the first."""
+    """The previous version; empty for the first."""
     tokens: int
     added: int
-    """Lines that the older one does not have."""
+    """Lines that the previous version lacks."""
     removed: int
     stated: StatedScore | None
 
 
 class SkillDetails(NamedTuple):
-    """The documents that the page of a skill reads, whatever it shows of them."""
+    """The data of a skill's page."""
 
     champion: Champion | None
     moves: Sequence[Move]
-    """The newest, the present one first."""
+    """The newest moves, the current one first."""
     versions: Sequence[str]
-    """All names, the newest first."""
+    """All version names, the newest first."""
     rows: Sequence[VersionRow]
-    """Some of these."""
+    """The page's rows."""
     nights: Sequence[NightPoint]
-    """In the order in which they were settled."""
+    """In the order of conclusion."""
     changes: Sequence[TargetChangeReport]
-    """Of nights under this model and another one, some of them."""
+    """Some comparisons of nights under this model and another one."""
     all_changes: int
-    """The number of all of these."""
+    """The number of all changes."""
     matrices: Sequence[SkillMatrix]
-    """The newest ones with the champion."""
+    """The newest matrices with the champion."""
 
 
 VERSIONS = 20
-"""Versions of one page of the table."""
+"""Versions per page of the table."""
 MOVES, NIGHTS, CHANGES, MATRICES = 30, 60, 10, 2
-"""What is read of the rest of the history."""
+"""Maximum of each other kind that a page reads."""
 THREADS = 10
-"""As many connections as an S3 client keeps."""
+"""Concurrent reads; equals an S3 client's connection pool."""
 
 
 def read_details(buckets: Buckets, benchmark: str, target: str, page: int) -> SkillDetails:
-    """Read what a page of the versions shows (from 1; one beyond the end is the last), many objects at a time.
+    """Read the data of a page of versions (from 1; larger numbers mean the last), concurrently.
 
     Raises:
-        StoreError: an object is not what it should be; the text names it.
+        StoreError: an object is invalid; the message names it.
     """
     artifacts, keys = buckets.published(benchmark, target), buckets.nights(benchmark, target)
     with ThreadPoolExecutor(THREADS) as pool:
@@ -200,10 +200,10 @@ def read_details(buckets: Buckets, benchmark: str, target: str, page: int) -> Sk
 
 
 def read_version(artifacts: ArtifactStore, version: str) -> PublishedSkill | None:
-    """Return a version that a listing named; None if it was never completed.
+    """Return a listed version; None if it is incomplete.
 
     Raises:
-        StoreError: it was changed after it was published.
+        StoreError: it was changed after publication.
     """
     try:
         return artifacts.read(version)
@@ -226,7 +226,7 @@ def _kind(alias: Alias) -> str:
 
 
 def _rows(benchmark: str, read: Mapping[str, PublishedSkill | None]) -> list[VersionRow]:
-    """Return the rows of versions, each with what it changed of the complete one before it, or else of the seed."""
+    """Return the rows of versions, each with its changes to the previous complete version, or to the seed."""
     older, before, rows = "", benchmarks.seed_skill(benchmark).read_text(encoding="utf-8"), []
     for version, published in [*read.items()][::-1]:
         if published is None:
@@ -248,7 +248,7 @@ def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None) -> li
 
 
 def _changes(buckets: Buckets, keys: RegateKeys, pool: Executor) -> list[str]:
-    """Return the keys of the reports of nights under this model and others, whichever of the two came first."""
+    """Return the keys of the comparisons of this model with others, in either direction."""
     suffix = f"{keys.target_change(keys.target)}.json".removeprefix(keys.folder)
     own = [key for key in buckets.runs.list_keys(keys.target_change("")) if key.endswith(".json")]
     of_all = RegateKeys.of_benchmark(buckets.prefix, keys.benchmark)

@@ -1,4 +1,4 @@
-"""Rollouts of many items: which are missing, how they are run, and how they are judged.
+"""Rollouts of many items: plans, chunks, scoring, batch jobs.
 
 Enter by rollout_plan.py and workload.py.
 Containers are in sandbox/, the program in them in rollout/.

@@ -1,4 +1,4 @@
-"""A stage's evaluation as one job of the provider's batch API: what is sent, and what becomes of the answers."""
+"""A stage's evaluation as one job of the provider's batch API: requests, and answers turned into rollouts."""
 
 import json
 import time
@@ -39,50 +39,50 @@ from skillopt_airflow.training.run.spending import BudgetShare
 
 MAX_ERROR_CHARS = 500
 FRAME_BYTES = 1000
-"""Most bytes that a provider's format puts around a request: its id, the model, the limit of tokens."""
+"""Maximum bytes that a provider's format adds to a request: id, model, token limit."""
 
 
 class Entry(Value):
-    """One request of a job; its place in the job is its index in the provider's answers."""
+    """A request of a job; its position is its index in the provider's answers."""
 
     chunk: int
     item_id: str
 
 
 class BatchJob(Document):
-    """A job's requests, stored before they are sent: a second attempt has to send the same to find the job again."""
+    """A job's requests, stored before they are sent: a retry must send the same ones to find the job again."""
 
     number: int
-    """Jobs of this plan before it."""
+    """Earlier jobs of this plan."""
     plan: str
-    """Hash of the plan that it was made for."""
+    """Hash of its plan."""
     entries: tuple[Entry, ...]
     created: float
     """Unix time in seconds."""
     landed: bool = False
     """True once its answers are recorded."""
     later: tuple[Entry, ...] = ()
-    """What the provider does not take in the same job; the next one has it."""
+    """Requests that exceed the provider's limits; the next job sends them."""
     earlier: int = 0
-    """Requests of the jobs whose next one this is."""
+    """Requests of the jobs that this one continues."""
 
 
 def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
-    """Refuse what cannot be done in a batch job.
+    """Refuse a configuration that batch jobs don't support.
 
     Raises:
-        ConfigError: naming the key and what to do.
+        ConfigError: the message names the key and the fix.
     """
     model = config.model
     if benchmark.runs_code or isinstance(benchmark, JudgesFiles | FollowsUp | ShowsFiles):
         raise ConfigError(
-            "model.batch: this benchmark executes code, answers its target, or shows or judges files, which a batch "
-            "job cannot; set model.batch to false"
+            "model.batch: this benchmark executes code, answers its target, or shows or judges files. A batch "
+            "job can't do that; set model.batch to false"
         )
     effort = model.reasoning_effort
     if effort is not None and not (_is_openai(config) and named_effort(effort)):
         raise ConfigError(
-            f"model.reasoning_effort = {effort!r}: a batch job has efforts such as low, and only at openai; unset it"
+            f"model.reasoning_effort = {effort!r}: a batch job takes efforts such as low, only at openai. Unset it"
         )
 
 
@@ -96,9 +96,9 @@ class BatchWork:
 
     @cached_property
     def job(self) -> BatchJob:
-        """The job that is under way, or the next one; without entries if every item has a stored score."""
+        """The running job, or the next one; without entries if every item has a stored score."""
         before, plan = self._before, self._content
-        # What other runs stored since does not count: with other requests the job would not be found again.
+        # Ignore what other runs stored since: with other requests, the job would not be found again.
         if before is not None and self.under_way:
             return before
         number = 0 if before is None else before.number + before.landed
@@ -106,7 +106,7 @@ class BatchWork:
             Entry(chunk=index, item_id=item.id) for index, chunk in enumerate(self.chunks) for item in chunk.items
         )
         later = set(before.later) if before is not None and before.plan == plan else ()
-        # What failed in the jobs before waits for Airflow's retry.
+        # Failures of earlier jobs wait for Airflow's retry.
         rest = tuple(entry for entry in entries if entry in later)
         earlier = before.earlier + len(before.entries) if before is not None and rest else 0
         return BatchJob(
@@ -114,23 +114,23 @@ class BatchWork:
         )
 
     def judge_again(self) -> None:
-        """Have answers judged whose judge failed before; they are not asked for again."""
+        """Judge answers again whose judge failed; the target isn't called again."""
         for chunk in self.chunks:
             chunk.judge_again()
             chunk.release_budget()
 
     @property
     def under_way(self) -> bool:
-        """Return whether a former attempt may have sent the job, and its answers are not recorded yet."""
+        """Return whether an earlier attempt may have sent the job, without recorded answers so far."""
         before = self._before
         return before is not None and before.plan == self._content and not before.landed
 
     def reserve(self) -> Left:
-        """Take the job's calls from the run's budget, as many as are left; return what was left."""
+        """Take the job's calls from the run's budget, up to the remaining ones; return what remained."""
         return self._share.take(len(self.job.entries))
 
     def shorten(self, calls: int | None) -> None:
-        """Refuse the entries beyond so many calls; None is no limit."""
+        """Refuse the entries beyond this number of calls; None means no limit."""
         entries = self.job.entries
         if calls is None or calls >= len(entries):
             return
@@ -138,19 +138,19 @@ class BatchWork:
         self.job = self.job.model_copy(update={"entries": entries[:calls]})
 
     def begin(self, most_requests: int, most_bytes: int) -> list[dict[str, Any]]:
-        """Store what is about to be sent, and return it as Airflow's batch operator takes it.
+        """Store the requests and return them as Airflow's batch operator takes them.
 
-        A job that is under way stays as it was sent; another one leaves to the next what the limits do not allow.
+        A running job stays as it was sent. A new one leaves the requests beyond the limits to the next.
 
         Raises:
-            ConfigError: the benchmark opens with something else than instructions and one question.
+            ConfigError: the benchmark doesn't open with a system message and one user message.
         """
         entries, size = self.job.entries, 0
         requests: list[dict[str, Any]] = []
         for entry in entries:
             request = self._request(entry)
             size += len(json.dumps(request)) + FRAME_BYTES
-            # Airflow's operator refuses the one that is too large alone.
+            # Airflow's operator refuses a single request that is too large.
             if not self.under_way and requests and (size > most_bytes or len(requests) == most_requests):
                 break
             requests.append(request)
@@ -166,23 +166,24 @@ class BatchWork:
         return f"s3://{storage.conn_id}@{storage.bucket}/{self._folder}"
 
     def record(self, name: str) -> None:
-        """Score and store the answers in a file of the job's folder, and settle what they cost."""
+        """Score and store the answers in a file of the job's folder, and release the unspent budget."""
         answers = {int(row["index"]): row for row in _rows(self.run.store.get_text(f"{self._folder}/{name}"))}
         came = [(entry, *self._outcome(entry, answers[place])) for place, entry in enumerate(self.job.entries)]
         for number, chunk in enumerate(self.chunks):
-            # A former attempt may have got as far as this. What other runs stored meanwhile this one paid for, too.
+            # An earlier attempt may have recorded some. Rollouts that other runs stored meanwhile were paid for here
+            # too.
             recorded = chunk.begun_at(self.job.created)
             mine = [one for one in came if one[0].chunk == number and one[0].item_id not in recorded]
             chunk.share = self._share
             chunk.record([outcome for _, outcome, _ in mine], [call for *_, call in mine])
-        # Nobody comes back to a job that has landed, so that what it holds of the budget is free before.
+        # Nothing continues a landed job, so release its budget first.
         self._share.free()
         self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
         for chunk in self.chunks:
             chunk.release_budget()
 
     def refuse(self, why: str, entries: Sequence[Entry]) -> None:
-        """Store that these are not sent, because this limit is used up."""
+        """Store entries as failed, because this limit is used up."""
         for number, chunk in enumerate(self.chunks):
             mine = [entry for entry in entries if entry.chunk == number]
             rows = [
@@ -194,7 +195,7 @@ class BatchWork:
         return _tally(self.chunks)
 
     def tallies(self) -> list[tuple[RolloutTally, float]]:
-        """Return what became of the items under each skill and on each split, and the share that wants a score."""
+        """Return the tally and the required coverage per skill and split."""
         measured: defaultdict[object, list[ChunkWorkload]] = defaultdict(list)
         for work in self.chunks:
             measured[work.chunk.measures].append(work)
@@ -225,14 +226,14 @@ class BatchWork:
     def _request(self, entry: Entry) -> dict[str, Any]:
         opening = self._messages(entry)
         if [message.role for message in opening] != ["system", "user"]:
-            raise ConfigError("model.batch: the benchmark must open with a system message and one of the user")
+            raise ConfigError("model.batch: the benchmark must open with one system message and one user message")
         model = self.run.config.model
         params = {"temperature": model.temperature, "reasoning_effort": model.reasoning_effort}
         given = {name: value for name, value in params.items() if value is not None}
         return {"system_prompt": opening[0].content, "prompt": self._prompt(entry, opening[1].content), "params": given}
 
     def _prompt(self, entry: Entry, text: str) -> JsonValue:
-        """Return a text, or with pictures what the provider's API takes for one."""
+        """Return the text, or with pictures the content in the provider's format."""
         files = [file for file in self._item(entry).files if file.picture]
         pieces = parts(text, contents(self.run, files))
         if _is_openai(self.run.config):
@@ -242,7 +243,7 @@ class BatchWork:
     def _outcome(self, entry: Entry, row: Mapping[str, Any]) -> tuple[Outcome, ModelCall]:
         status, error = _status(row)
         text = without_thinking(storable(row["output"])) if isinstance(row["output"], str) else ""
-        said = (Message(role="assistant", content=text),) if text else ()
+        reply = (Message(role="assistant", content=text),) if text else ()
         usage = row["usage"] or {}
         tokens = {
             "prompt_tokens": int(usage.get("input_tokens") or 0),
@@ -253,7 +254,7 @@ class BatchWork:
             item_id=entry.item_id,
             status=status,
             error=error,
-            messages=(*self._messages(entry), *said),
+            messages=(*self._messages(entry), *reply),
             answer=self.run.benchmark.answer(text) if status.scored else "",
             calls=1,
             started=self.job.created,
@@ -280,10 +281,10 @@ def _tally(works: Sequence[ChunkWorkload]) -> RolloutTally:
 
 
 def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
-    """Return how a row of Airflow's batch operator counts as a rollout, and why."""
+    """Return the rollout's status for a row of Airflow's batch operator, and the reason."""
     kind, status = row["status"], ending_status(row["finish_reason"])
-    told = row["error"] or {}
-    reason = str(told.get("message") or f"the batch job left it {kind}")
+    failure = row["error"] or {}
+    reason = str(failure.get("message") or f"the batch job left it {kind}")
     if kind in ("success", "invalid_output"):
         if status.scored:
             is_empty = status is Status.OK and not (isinstance(row["output"], str) and without_thinking(row["output"]))
@@ -292,7 +293,7 @@ def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
     elif kind == "expired":
         status, reason = Status.TIMEOUT, "the batch job expired before the provider came to it"
     else:
-        code = str(told.get("provider_code"))
+        code = str(failure.get("provider_code"))
         http_status = int(code) if len(code) == 3 and code.isdecimal() else 0
         status = error_status(http_status, {"code": code, "message": reason}) or Status.MODEL_ERROR
     if status in SENTENCES:

@@ -1,4 +1,4 @@
-"""The scores of a skill on a split of its run, by the rollouts that are stored."""
+"""The scores of a skill on a split, from its stored rollouts."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -24,9 +24,9 @@ def draws_of(
     """Return the stored rollouts of a skill on a split by item id, one per draw.
 
     Args:
-        draws: those of an evaluation if None.
-        items: all of the split if None.
-        known: what was read before of each draw.
+        draws: the evaluation's if None.
+        items: the split's if None.
+        known: parts read earlier, by draw.
     """
     items = run.item_refs(split) if items is None else items
     found: dict[str, list[RolloutResult]] = {}
@@ -43,13 +43,13 @@ def measured(
     draws: Sequence[int] | None = None,
     items: Sequence[ItemRef] | None = None,
 ) -> Evaluation:
-    """Return the skill's scores, as far as they are stored; `draws` and `items` are those of `draws_of`."""
+    """Return the skill's stored scores; for `draws` and `items` see `draws_of`."""
     draws = range(run.config.evaluation.draws) if draws is None else draws
     items = run.item_refs(split) if items is None else items
     return evaluation_of(items, draws_of(run, split, skill, draws, items), len(draws))
 
 
 def by_type(run: TrainingRun, split: Split, evaluation: Evaluation) -> tuple[TypeScore, ...]:
-    """Return an evaluation's scores by the type of task; none where the items have no type."""
+    """Return the scores by task type; empty if the items have no types."""
     types = {item.id: item.task_types for item in run.item_refs(split)}
     return scores_by_type(evaluation, types, run.config.evaluation)

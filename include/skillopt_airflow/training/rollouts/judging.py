@@ -1,6 +1,6 @@
-"""Judging what a target left, which is not to be trusted: files in a process with limits, repositories by tests.
+"""Score untrusted results of a target: files in a limited process, repositories by their tests.
 
-The tests of a repository run in a second container of the item's own image.
+A repository's tests run in a second container of the item's image.
 """
 
 import logging
@@ -21,10 +21,10 @@ from skillopt_airflow.tasks.scoring.scoring_rule import readable
 LIMITS = Limits(megabytes=1024, cpu_seconds=30, wall_seconds=60)
 PRODUCED, REFERENCES = "produced", "references"
 LIBRARIES = {"OPENPYXL_LXML": "False", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-"""openpyxl then parses with defusedxml, which refuses entities; no address space for threads that nobody needs."""
+"""openpyxl then parses with defusedxml, which refuses entities; one thread saves address space."""
 
 _UNREADABLE = (
-    f"what the target left could not be read within {LIMITS.cpu_seconds} s and {LIMITS.megabytes} MB: leave a plain "
+    f"the target's files could not be read within {LIMITS.cpu_seconds} s and {LIMITS.megabytes} MB: leave a plain "
     "workbook of the size that the task asks for"
 )
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Case(Value):
-    """One item to judge, without its files."""
+    """An item to score, without its files."""
 
     benchmark: str
     item: Item
@@ -47,37 +47,37 @@ def score_of(
     produced: Mapping[str, bytes],
     references: Callable[[], Mapping[str, bytes]],
 ) -> Score:
-    """Return the score of an `ok` trajectory, by the files that it left where the benchmark judges files.
+    """Return the score of an `ok` trajectory; by its files if the benchmark judges files.
 
     Args:
-        references: reads the item's reference files; called only where files are judged.
+        references: reads the item's reference files; called only if files are judged.
 
     Raises:
-        SandboxError: as `judge`.
+        SandboxError: see `judge`.
     """
     if isinstance(benchmark, JudgesFiles):
-        return judge(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
+        return score_files(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
     return readable(trajectory.answer, lambda: benchmark.score(item, trajectory))
 
 
-def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:
-    """Return the score of what the target left; 0 where the process does not survive it, which is the target's doing.
+def score_files(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:
+    """Return the score of the target's files; 0 if they crash the process.
 
     Raises:
-        SandboxError: the process cannot start, gets too little of the processors, is killed, or fails without the
-            target's files too.
+        SandboxError: the process cannot start, gets too little CPU time, is killed, or also fails without the
+            target's files.
     """
-    score = _judged(case, produced, references)
+    score = _process_score(case, produced, references)
     if score is not None:
         return score
-    if _judged(case, {}, references) is None:
-        _failed(case, "the judge fails without any file of the target's, so its reference files are at fault")
+    if _process_score(case, {}, references) is None:
+        _raise_error(case, "the judge also fails without the target's files, so the reference files are at fault")
     return Score(hard=0.0, soft=0.0, feedback=_UNREADABLE)
 
 
-def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
-    """Return the score, or None if the process failed, or used up what it may over the files."""
-    # Not at the top, since the process that judges needs none of it.
+def _process_score(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
+    """Return the score; None if the process failed or exceeded its limits."""
+    # Imported here because the judge's process doesn't need it.
     from skillopt_airflow.sandbox.staging import temporary_folder
 
     with temporary_folder() as held:
@@ -89,11 +89,13 @@ def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, 
                 (folder / part / file).write_bytes(content)
         env = {"HOME": str(folder), "TMPDIR": str(folder), **LIBRARIES}
         env[benchmarks.LIST_VARIABLE] = str(benchmarks.folder(case.benchmark).absolute())
-        with LimitedProcess("skillopt_airflow.training.rollouts.judging:judged_here", LIMITS, folder, env) as judge:
+        with LimitedProcess(
+            "skillopt_airflow.training.rollouts.judging:score_in_process", LIMITS, folder, env
+        ) as judge:
             try:
                 judge.call(b"", case.benchmark)
             except ProcessLost as error:
-                _failed(case, f"the judge did not get ready: {error} {error.said}")
+                _raise_error(case, f"the judge did not get ready: {error} {error.said}")
             return _answer(judge, case)
 
 
@@ -102,19 +104,19 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
         return Score.model_validate_json(judge.call(case.model_dump_json().encode(), case.benchmark))
     except ProcessLost as error:
         if error.status is None:
-            # It cannot wait for anything but a processor, of which it may use half that time.
-            _failed(case, f"the judge: {error}")
+            # It waits only for CPU time, and may use half of the wall time.
+            _raise_error(case, f"the judge: {error}")
         if error.status == -signal.SIGKILL:
-            _failed(case, "the judge was killed, as the kernel does where the worker's memory ends")
+            _raise_error(case, "the judge was killed, probably because the worker is out of memory")
         log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.said)
     except DataError as error:
         log.warning("Item %s: the judge refuses its files: %s", case.item.id, error)
     return None
 
 
-def judged_here(case: bytes, name: str) -> bytes:
-    """Return the Score of a Case by the folders below the working folder, as JSON; without a case get ready for one."""
-    benchmark = _loaded(name)
+def score_in_process(case: bytes, name: str) -> bytes:
+    """Return the Score of a Case as JSON, from the working folder's files; without a case only load the benchmark."""
+    benchmark = _load_judge(name)
     if not case:
         return b""
     known = Case.model_validate_json(case)
@@ -122,31 +124,31 @@ def judged_here(case: bytes, name: str) -> bytes:
 
 
 @cache
-def _loaded(name: str) -> JudgesFiles:
+def _load_judge(name: str) -> JudgesFiles:
     benchmark = benchmarks.load(name)
     if not isinstance(benchmark, JudgesFiles):
         raise TypeError(f"{name} judges no files")
     return benchmark
 
 
-def _failed(case: Case, why: str) -> NoReturn:
+def _raise_error(case: Case, why: str) -> NoReturn:
     raise SandboxError(f"item {case.item.id} of {case.benchmark} could not be judged: {why}")
 
 
 RunTests = Callable[[Item, RepositoryTests], TestedRepository]
 
 
-def judged_repository(
+def score_repository(
     benchmark: JudgesRepository, item: Item, trajectory: Trajectory, produced: Mapping[str, bytes], run_tests: RunTests
 ) -> Rollout:
-    """Return the rollout with the change as its answer; a `judge_error` where the tests could not be run.
+    """Return the rollout with the patch as its answer; a `judge_error` if the tests could not run.
 
-    It is a `sandbox_error` where the answer cannot hold the change, which is to be made again then.
+    If the answer can't represent the patch, it's a `sandbox_error`, so that the rollout is made again.
 
     Args:
-        produced: what the target left; without it, when it is judged again, the change is the trajectory's answer.
+        produced: the target's files; if empty (judging again), the patch is the trajectory's answer.
     """
-    # What is stored is Unicode, but a file of another encoding is only changed by its own bytes.
+    # Stored text is Unicode, but a file in another encoding needs its exact bytes.
     left = produced.get(PATCH_FILE, trajectory.answer.encode())
     patch, exact = (left.decode(errors=errors) for errors in ("replace", "surrogateescape"))
     answered = trajectory.model_copy(update={"answer": patch})
@@ -156,7 +158,7 @@ def judged_repository(
     try:
         score = benchmark.score_tests(item, patch, run_tests(item, wanted))
     except SandboxError as error:
-        # From what is stored, a judge would judge another change.
+        # Judging the stored text would judge another patch.
         again = Status.JUDGE_ERROR if patch == exact else Status.SANDBOX_ERROR
         failed = answered.model_copy(update={"status": again, "error": str(error)[:500]})
         return Rollout(trajectory=failed, score=None)
@@ -170,11 +172,11 @@ def engine_test_runner(
     contents: Callable[[Item], Mapping[str, bytes]],
     docker_url: str | None,
 ) -> RunTests:
-    """Return what runs tests on the engine of the sandboxes.
+    """Return a function that runs tests on the sandboxes' engine.
 
     Args:
-        contents: reads the files that an item's image is built from.
-        docker_url: address of the worker's own engine; that of its environment when None.
+        contents: reads the source files of an item's image.
+        docker_url: URL of the worker's engine; the environment's if None.
     """
 
     def run(item: Item, wanted: RepositoryTests) -> TestedRepository:

@@ -1,4 +1,4 @@
-"""The rollouts that a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
+"""Plans of rollouts, stored as chunks that each run in one container."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from skillopt_airflow.training.run.run import TrainingRun
 
 T = TypeVar("T")
 
-Stage = Literal[
+PlanKind = Literal[
     "preflight",
     "seed",
     "rollout",
@@ -29,26 +29,26 @@ Stage = Literal[
 
 
 BATCH_AHEAD = "ahead"
-"""The plan of a step that has the next step's batch."""
+"""Name of the plan with the next step's batch."""
 MAX_CHUNKS = 1024
-"""Airflow's default for [core] max_map_length, the most tasks that it makes of a list."""
+"""Airflow's default for [core] max_map_length, the maximum of mapped tasks."""
 CALLS_PER_CONTAINER = 64
-"""Model calls in flight that one container and its gateway carry without keeping each other waiting."""
+"""Concurrent model calls that one container and its gateway can handle."""
 
 
 class Chunk(Value):
     """The work of one container."""
 
-    stage: Stage
+    stage: PlanKind
     """The purpose of its model calls."""
     skill: str
     """Key of the skill's text."""
     split: Split
     draw: int
     item_ids: tuple[str, ...]
-    """Items in the order in which they are begun."""
+    """Items in start order."""
     contested: bool = False
-    """True if it may end as soon as the candidate cannot win any more."""
+    """True if it may end once the candidate can no longer win."""
 
     @property
     def measures(self) -> tuple[str, Split]:
@@ -56,31 +56,31 @@ class Chunk(Value):
 
 
 class RolloutPlan(Document):
-    """The chunks of a stage, for which mapped tasks are made."""
+    """The chunks of a stage, one per mapped task."""
 
     moment: Moment
     chunks: tuple[Chunk, ...]
 
 
 class ChunkRef(Value):
-    """The reference that travels to a mapped task instead of its chunk."""
+    """A mapped task's reference to its chunk."""
 
     plan: str
     """Key of the plan."""
     index: int
     run: JsonObject | None = None
-    """Reference of the chunk's run, if the task maps over the chunks of several runs."""
+    """The chunk's run, if the task maps over several runs."""
 
 
 def chunks_of(
     config: TrainConfig,
-    stage: Stage,
+    stage: PlanKind,
     skills: Sequence[str],
     split: Split,
     item_ids: Sequence[str],
     draws: Sequence[int] = (0,),
 ) -> list[Chunk]:
-    """Return the chunks of items under every skill, by key, and with every draw; see `parts_of`."""
+    """Return the chunks of items for each skill (by key) and draw; see `parts_of`."""
     times = len(skills) * len(draws)
     parts = cut(item_ids, parts_of(len(item_ids), config, times)) if times else []
     return [
@@ -92,12 +92,12 @@ def chunks_of(
 
 
 def parts_of(items: int, config: TrainConfig, times: int) -> int:
-    """Return into how many parts items are cut that run so many times, under several skills or with several draws.
+    """Return the number of parts for items that run `times` times, under several skills or draws.
 
-    They are as few as carry the run's model calls in flight, with no more items in a part than may share a container:
-    every container costs its start and a task. Where there are more than run at the same time, all together have the
-    fewest chunks that leave no container idle in the last round. A part has at least one item, and more than
-    `sandbox.items_per_container` where the chunks would be more than Airflow makes tasks of.
+    Each container costs its start and a task. So the number is the minimum that carries the run's concurrent model
+    calls, with at most `items_per_container` items per part. If there are more chunks than containers, all together are
+    the fewest that leave no container idle in the last round. A part has at least one item. It exceeds
+    `items_per_container` only to stay within MAX_CHUNKS.
     """
     lanes, most = config.sandbox.max_containers, config.sandbox.items_per_container
     carriers = math.ceil(min(items * times, config.model.concurrency) / CALLS_PER_CONTAINER)
@@ -109,12 +109,12 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
 
 
 def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> int:
-    """Return how many chunks items have at most under so many skills, of which some may be equal and run once."""
+    """Return the maximum number of chunks for this many skills, of which equal ones run once."""
     return max(count * draws * parts_of(items, config, count * draws) for count in range(1, skills + 1))
 
 
 def store_versions(run: TrainingRun, texts: Iterable[str]) -> list[str]:
-    """Store skills as the run's versions from 0 on; return the keys of the different ones, the first of equal ones."""
+    """Store skills as the run's versions from 0; return the keys of distinct ones."""
     keys: dict[str, str] = {}
     for version, text in enumerate(texts):
         key = run.keys.skill(version)
@@ -126,11 +126,11 @@ def store_versions(run: TrainingRun, texts: Iterable[str]) -> list[str]:
 def store_plan(
     run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk], least: int = 0, *, if_missing: bool = False
 ) -> list[JsonObject]:
-    """Store the plan; return its chunks' references, as mapped tasks take them.
+    """Store the plan; return the references to its chunks for mapped tasks.
 
-    A plan never gets shorter, nor than `least`: chunks without items fill it up. Airflow takes a mapped task that
-    there were fewer of once out of the DAG run for good, also when there are more again. With `if_missing`, a first
-    plan returns none if every item that is of use has a score already.
+    A plan never gets shorter, and has at least `least` chunks: chunks without items fill it up. Otherwise Airflow would
+    remove surplus mapped tasks from the DAG run for good. With `if_missing`, a first plan returns nothing if all usable
+    items have scores.
     """
     key, before = run.keys.moment(moment).plan(name), stored_chunks(run, moment, name)
     missing = max(least, len(before)) - len(chunks)
@@ -154,15 +154,15 @@ def _is_done(run: TrainingRun, chunk: Chunk) -> bool:
     return sum(one.status.scored for one in results.values()) == len(items)
 
 
-def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
-    """Return the chunk behind a reference, and the plan that it belongs to."""
+def find_chunk(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
+    """Return the plan and the chunk of a reference."""
     parsed = ChunkRef.model_validate(ref)
     plan = run.store.get_model(parsed.plan, RolloutPlan)
     return plan, plan.chunks[parsed.index]
 
 
 def cut(values: Sequence[T], parts: int) -> list[list[T]]:
-    """Cut evenly into so many parts, in order."""
+    """Split evenly into this number of parts, in order."""
     edges = [round(part * len(values) / parts) for part in range(parts + 1)] if parts else []
     return [list(values[start:stop]) for start, stop in pairwise(edges)]
 

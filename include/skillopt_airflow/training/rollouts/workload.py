@@ -1,5 +1,6 @@
-"""One chunk's work: which items are still to do under which skill, and where the rows go."""
+"""A chunk as a sandbox workload: open items, limits, scoring, storing, and the program version."""
 
+import logging
 import math
 import time
 from collections import defaultdict
@@ -8,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,7 +17,8 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.config.sampling import PREFLIGHT_ATTEMPTS
-from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError, ImageMissing, SandboxError
 from skillopt_airflow.core.gate.policies import policy_of
 from skillopt_airflow.core.run.budget import Role
 from skillopt_airflow.core.run.early_rejection import RunningEvaluation
@@ -32,16 +34,17 @@ from skillopt_airflow.core.values.types import (
     Split,
     Status,
     Trajectory,
+    canonical_json,
+    sha256,
 )
+from skillopt_airflow.rollout.settings import IN_IMAGE, PROTOCOL
 from skillopt_airflow.tasks.protocols import JudgesRepository, PlaysSession
 from skillopt_airflow.training.rollouts.evaluation import draws_of
-from skillopt_airflow.training.rollouts.judging import engine_test_runner, judged_repository, score_of
-from skillopt_airflow.training.rollouts.rollout_plan import planned
-from skillopt_airflow.training.rollouts.rollout_protocol import check_program, image_to_use
-from skillopt_airflow.training.run.answer_cache import judged
+from skillopt_airflow.training.rollouts.judging import engine_test_runner, score_of, score_repository
+from skillopt_airflow.training.rollouts.rollout_plan import find_chunk
+from skillopt_airflow.training.run.answer_cache import grade_rollouts
 from skillopt_airflow.training.run.run import TrainingRun, contents, for_container, needs_container_each
-from skillopt_airflow.training.run.run_corpus import stored_corpus
-from skillopt_airflow.training.run.run_search import run_search
+from skillopt_airflow.training.run.run_documents import run_search, stored_corpus
 from skillopt_airflow.training.run.spending import BudgetShare, GatewayShare
 
 if TYPE_CHECKING:
@@ -52,57 +55,129 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.data.corpora import StoredCorpus
     from skillopt_airflow.store.tables.rollout_table import KnownParts, RolloutKey
 
+log = logging.getLogger(__name__)
+
+
+def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
+    """Return the program version: the protocol or a user's image, and the benchmark's definition.
+
+    A user's image contains the adapter, but no declared task and no scoring files next to the adapter.
+
+    Args:
+        config: names a user's image, if any.
+        benchmark: its folder; without a declared task, its Python files are part of the program.
+    """
+    if config.task is not None:
+        # A group affects tests of scores, but not rollouts.
+        section = canonical_json({key: value for key, value in config.task.items() if key != "group"})
+        program = f"protocol-{PROTOCOL}" if config.sandbox.image is None else image
+        return f"{program}/task-{sha256(section)[:12]}"
+    files = _files(benchmark)
+    if config.sandbox.image is not None:
+        beside = {name: text for name, text in files.items() if name not in IN_IMAGE}
+        return f"{image}/beside-{sha256(canonical_json(beside))[:12]}" if beside else image
+    return f"protocol-{PROTOCOL}/adapter-{sha256(canonical_json(files))[:12]}"
+
+
+def check_program(stored: str, program: str, config: TrainConfig, benchmark: Path) -> None:
+    """Refuse a rollout program that differs from the one under which the run stores rollouts.
+
+    Args:
+        stored: digest or id of the run's image.
+
+    Raises:
+        ConfigError: the program changed since the run began.
+    """
+    now = rollout_program(config, stored, benchmark)
+    if now != program:
+        raise ConfigError(
+            f"{benchmark}: the adapter, the files that score with it, or the project's rollout program changed since "
+            f"the run began ({now}, not {program}). Restore these files and clear this task, or trigger a new run"
+        )
+
+
+def image_to_use(stored: str, program: str, config: TrainConfig, benchmark: Path) -> str:
+    """Return the run's image, or the current image of the same program if the engine lost it.
+
+    An image without a registry is lost when it is rebuilt.
+
+    Args:
+        stored: digest or id of the run's image.
+        config: the run's configuration, which names the current image.
+
+    Raises:
+        EngineUnavailable: no engine answers.
+        ImageMissing: the engine has neither, or the current image is another program.
+    """
+    from skillopt_airflow.sandbox.docker.connection import has_image, image_digest
+
+    if not stored.startswith("sha256:") or has_image(stored, config.sandbox):
+        return stored
+    current = image_digest(config.image, config.sandbox)
+    now = rollout_program(config, current, benchmark)
+    if now != program:
+        raise ImageMissing(
+            f"the engine has lost the run's sandbox image {stored}, and the current one is another program "
+            f"({now}, not {program}). Trigger a new training, or load that image from a copy"
+        )
+    log.warning("The image %s is gone; using %s, which is the same program", stored, current)
+    return current
+
+
+def _files(benchmark: Path) -> JsonObject:
+    files = [path for path in benchmark.glob("*.py") if not path.match("make_*")]
+    return {path.name: path.read_text(encoding="utf-8") for path in files}
+
 
 MIN_AHEAD, MAX_AHEAD = 1, 3
-"""A contested chunk begins so many times its model calls in flight beyond the rows that were looked at: at least,
-whatever is to be expected of the candidate, and at most, so that a server which answers faster than one looks is not
-asked for all of them at once."""
+"""Bounds on the items that a contested chunk starts beyond the rows read, in multiples of its concurrent calls. The
+maximum keeps a fast server from receiving all items at once."""
 LARGEST_SHARE_AHEAD = 0.1
-"""And so large a share of its items, if that is more."""
+"""The maximum as a share of the items, if that is more."""
 JUDGES_SHARE = 4
-"""A judge has one part in so many of a share of the budget."""
+"""The judge gets one part in this number of a budget share."""
 JUDGES = 2
-"""Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
+"""Concurrent file judging processes; each uses a full core."""
 
 
 class ChunkWorkload:
-    """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives.
+    """A chunk of a run's plan as a sandbox workload; rows are scored and stored as they arrive.
 
     Raises:
-        ConfigError: what makes and scores rollouts changed since the run began.
+        ConfigError: the rollout program changed since the run began.
     """
 
     def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
-        plan, self.chunk = planned(run, ref)
+        plan, self.chunk = find_chunk(run, ref)
         self.run = run
         check_program(run.record.image, run.record.program, run.config, benchmarks.folder(run.ref.benchmark))
         self.moment = plan.moment
         filled = [chunk for chunk in plan.chunks if chunk.item_ids]
         self._measuring = [chunk for chunk in filled if chunk.measures == self.chunk.measures]
         self.index = int(str(ref["index"]))
-        # The chunks of a batch ahead run one after the other, and the gateways hold stages side by side to the run's.
+        # Chunks of a batch ahead run one at a time, and the gateways limit parallel stages together.
         same = 1 if self.stage == "speculate" else sum(chunk.stage == self.stage for chunk in filled)
         beside = max(1, min(same, run.config.sandbox.max_containers))
         self.concurrency = max(1, run.config.model.concurrency // beside)
-        """Model calls that the chunk has in flight: its part of the run's, as several of a stage run at a time."""
+        """Maximum concurrent model calls of the chunk: its share of the run's."""
         self._plan, self._chunks = PurePosixPath(str(ref["plan"])).stem, max(1, len(filled))
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
         self._released = 0
         self._recorded = 0
         self._writer, self._has_stored = uuid4().hex, False
-        """The name of its parts; random, since a task that was given up may still write beside the next attempt."""
+        """Random name of its parts, because an abandoned attempt may still be writing."""
         self._known: KnownParts = {}
-        """What it has read of the rollouts of its items."""
+        """Parts read of its items' rollouts."""
         self._looked: Mapping[int, KnownParts] = defaultdict(dict)
-        """What it has read of the evaluation that it is a part of, by draw."""
+        """Parts read of the whole evaluation, by draw."""
         self._first: list[Trajectory] = []
-        """The first items that ended."""
+        """The first finished items."""
         storage = run.ref.storage
         self.labels: Mapping[str, str] = {
-            # Installations that share an engine may be equal in all the rest.
+            # Distinguishes installations that share an engine.
             "store": f"{storage.bucket}/{storage.prefix}",
-            # The nights of two benchmarks are equal in all else.
+            # Distinguishes the nights of two benchmarks.
             "benchmark": run.ref.benchmark,
             "dag_run": dag_run_id,
             "run": run.ref.run,
@@ -122,12 +197,12 @@ class ChunkWorkload:
 
     @cached_property
     def assigned(self) -> list[Item]:
-        """All items of the chunk that can run, in the order in which they are begun."""
+        """The chunk's usable items in start order."""
         return [item for item in self.run.items_of(self.chunk.split, self.chunk.item_ids) if not item.unusable]
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """The items that have no stored score yet; what waits for its judge alone needs no other rollout."""
+        """The items without a stored score, except those that only lack a judge's grade."""
         done = {one.item_id for one in self.ended() if one.status.scored or one.status is Status.JUDGE_ERROR}
         return [item for item in self.assigned if item.id not in done]
 
@@ -148,13 +223,13 @@ class ChunkWorkload:
         return self.share_of("target", str(self.index), self._chunks)
 
     def share_of(self, role: Role, task: str, tasks: int, attempt: str = "") -> BudgetShare:
-        """Return the share for the calls of a role, where so many tasks divide what the stage has for it."""
+        """Return the budget share for a role's calls, divided among `tasks` tasks."""
         judges = Fraction(0 if self.run.config.model.judge is None else 1, JUDGES_SHARE)
         part = (judges if role == "judge" else 1 - judges) / tasks
         return BudgetShare(self.run, self.moment, self._plan, task, part, attempt)
 
     def allotted(self, gateways: int = 1) -> "AbstractContextManager[GatewayShare]":
-        """Return a gateway's part of the share, which covers no more calls than the items can take twice."""
+        """Return a gateway's part of the share, at most twice the calls that the items can make."""
         model = self.run.config.model
         most = math.inf if HARNESSES[model.harness].is_cli else 2 * model.max_turns * len(self.items)
         return self.share.gateway(gateways, most)
@@ -186,18 +261,18 @@ class ChunkWorkload:
 
     @property
     def released(self) -> int | None:
-        """First items that may start as of the last `is_decided`; None if nothing may end the chunk early."""
+        """Number of items that may start, as of the last `is_decided`; None for all."""
         return self._released if self.chunk.contested else None
 
     @property
     def hopeless(self) -> FailureReason | None:
-        """Return why no further item is tried, if the first ones failed as all others would."""
+        """Return why no further item is tried, if the first ones failed for a common reason."""
         return hopeless(self._first, len(self.assigned)) if self._fresh else None
 
     def is_decided(self) -> bool:
-        """Return whether no further item is of use: all would fail alike, or the candidate has lost for certain.
+        """Return whether further items are pointless: all would fail, or the candidate can't win.
 
-        Of the latter, the rows of all chunks of its evaluation decide.
+        The second uses the rows of all chunks of the evaluation.
         """
         if self.hopeless is not None:
             return True
@@ -210,7 +285,7 @@ class ChunkWorkload:
         if running.lost() is not None:
             return True
         worthwhile = set(running.worthwhile())
-        # Held back to what runs in any case, the last items would run almost one by one.
+        # Without this minimum, the last items would run almost one by one.
         least = self.concurrency * MIN_AHEAD
         most = max(self.concurrency * MAX_AHEAD, math.ceil(len(self.items) * LARGEST_SHARE_AHEAD))
         wanted = sum(item.id in worthwhile for item in self.items) - self._recorded
@@ -240,7 +315,7 @@ class ChunkWorkload:
         self._store(scored, calls)
 
     def judge_again(self) -> None:
-        """Have answers judged whose judge failed before; their rollouts are not made again."""
+        """Judge answers again whose judge failed, without new rollouts."""
         from skillopt_airflow.sandbox.task_workload import Outcome
 
         waiting = [one.item_id for one in self.ended() if one.status is Status.JUDGE_ERROR]
@@ -252,23 +327,23 @@ class ChunkWorkload:
         self._store([self._scored(by_id[one.item_id], Outcome(one)) for one in answered], [])
 
     def _store(self, scored: Sequence[Rollout], calls: Sequence[ModelCall]) -> None:
-        """Store rollouts, after a judge has looked at those that the rules cannot decide on."""
+        """Store rollouts, judged where the rules can't decide."""
         judges: list[ModelCall] = []
         by_id = {item.id: item for item in self.assigned}
         pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
-        rollouts = judged(self.run, pairs, self.concurrency, self._judge_share, judges)
+        rollouts = grade_rollouts(self.run, pairs, self.concurrency, self._judge_share, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
         if self.chunk.stage == "rollout" and not self._has_stored:
-            # If it was reflected on the batch before, then without these.
+            # An earlier reflection on the batch didn't include these.
             self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
         self.run.rollouts.append(self._key, self.run.ref.run, rows, self._writer)
         self._has_stored = True
-        # In parts of their own, since a judge is asked again about what is handed over again.
+        # Separate parts: the judge may be asked again about repeated rows.
         self.share.store(calls, self._writer)
         self._judge_share.store(judges, self._writer)
 
     def close(self) -> None:
-        """Make one part of those that were written while the chunk ran, after which nothing is stored."""
+        """Merge the parts written while the chunk ran; nothing is stored afterwards."""
         self.run.rollouts.close(self._key, self._writer)
         self.run.usage.close(self.run.ref.benchmark, self.run.account, self._writer)
 
@@ -277,9 +352,9 @@ class ChunkWorkload:
         return list(self.run.results(self.chunk.split, self.document, self.chunk.draw, refs, self._known).values())
 
     def begun_at(self, moment: float) -> set[str]:
-        """Return the ids of items whose rollouts the run itself stored, as begun at this moment, in seconds."""
+        """Return the ids of items whose rollouts this run stored with this start time (Unix seconds)."""
         own = self.run.rollouts.carried_out(self._key, self.run.ref.run)
-        # Stored times are whole microseconds.
+        # Stored times have microsecond precision.
         return {one.item_id for one in own if abs(one.started - moment) < 1e-5}
 
     def tally(self) -> RolloutTally:
@@ -287,22 +362,22 @@ class ChunkWorkload:
 
     @cached_property
     def wanted_coverage(self) -> float:
-        """Share of the assigned items that want a score, so that of all that is measured enough have one in every draw.
+        """Required share of assigned items with a score, so that the whole measurement has enough coverage in every
+        draw.
 
-        Items that are of no use have none either. Every failure is worth another try where an item that one skill lacks
-        counts against the candidate.
+        Unusable items have no score either. If a missing item counts against the candidate, all failures are retried.
         """
         if self.stage == "publish" or (self.stage == "evaluate" and policy_of(self.run.config.evaluation).has_level):
             return 1.0
-        planned = {item_id for part in self._measuring for item_id in part.item_ids}
-        useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in planned)
-        may_fail = (1 - self.run.config.evaluation.min_coverage) * len(planned) - useless
-        rollouts = len({part.draw for part in self._measuring}) * (len(planned) - useless)
+        find_chunk = {item_id for part in self._measuring for item_id in part.item_ids}
+        useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in find_chunk)
+        may_fail = (1 - self.run.config.evaluation.min_coverage) * len(find_chunk) - useless
+        rollouts = len({part.draw for part in self._measuring}) * (len(find_chunk) - useless)
         return 1 - max(0.0, may_fail) / rollouts if rollouts else 1.0
 
     @property
     def _fresh(self) -> bool:
-        """Return whether no item of the chunk has a score: what fails where others did not, fails for itself alone."""
+        """Return whether no item of the chunk has a score; otherwise a failure isn't common to all items."""
         return len(self.items) == len(self.assigned)
 
     @cached_property
@@ -312,7 +387,7 @@ class ChunkWorkload:
 
     @cached_property
     def _state(self) -> RunState:
-        """Return what the candidate competes with; it does not change while the candidate is measured."""
+        """Return the state that the candidate competes with; it doesn't change meanwhile."""
         return self.run.state_before(self.moment)
 
     @cached_property
@@ -329,7 +404,7 @@ class ChunkWorkload:
             return Rollout(trajectory=trajectory, score=None)
         if isinstance(benchmark, JudgesRepository):
             tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, None)
-            return judged_repository(benchmark, item, trajectory, outcome.files, tests)
+            return score_repository(benchmark, item, trajectory, outcome.files, tests)
         try:
             score = score_of(
                 self.run.ref.benchmark,

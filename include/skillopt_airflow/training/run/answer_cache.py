@@ -1,4 +1,4 @@
-"""Answers that survive a retry, since a call that was answered once is not paid again; and those of the judge."""
+"""Cached answers of the optimizer and the target, and grades of the judge, so that retries cost nothing."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,21 +36,21 @@ MISSES = {kind.__name__: kind for kind in (ModelOutputError, AnswerCut, PromptTo
 
 
 class StoredReply(Document):
-    """A stored reply of the target."""
+    """A cached reply of the target."""
 
     text: str
 
 
 class StoredMiss(Document):
-    """The reason why an answer of the optimizer stayed unusable; asking again would pay for the same miss."""
+    """The reason for an unusable answer of the optimizer, cached so that a retry doesn't pay for it again."""
 
     unusable: str
     kind: str
-    """Name of the error, by which a caller asks in another way."""
+    """Name of the error class; callers retry differently per class."""
 
 
-class _Remembering(Generic[Model]):
-    """Connects when it is first asked something new, once, from whichever thread."""
+class _AnswerCache(Generic[Model]):
+    """A cache that connects once, thread-safely, on the first new question."""
 
     def __init__(self, connect: Callable[[], Model], model: str, store: ObjectStore, folder: str) -> None:
         self._connect, self._model, self._store, self._folder = connect, model, store, folder
@@ -64,18 +64,17 @@ class _Remembering(Generic[Model]):
             return self._connected[0]
 
 
-class RememberingOptimizer(_Remembering[Optimizer]):
-    """An `Optimizer` that stores each answer under the hash of its question, and connects only for a new one."""
+class CachedOptimizer(_AnswerCache[Optimizer]):
+    """An `Optimizer` that caches answers by the question's hash."""
 
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
-        """Return the stored answer to the same question to the same model, or a new call.
+        """Return the cached answer of the same model to the same question, or call the model.
 
         Raises:
-            ModelOutputError: the answer stayed outside `output_type`, now or when it was asked before; or the run's
-                budget is used up, which is not remembered.
-            ModelError: the provider did not answer; this is not remembered.
+            ModelOutputError: the answer doesn't fit `output_type` (cached), or the budget is used up (not cached).
+            ModelError: the provider did not answer (not cached).
         """
         question: list[JsonValue] = [self._model, instructions, prompt, output_type.model_json_schema()]
         question += _hashes(pictures)
@@ -87,12 +86,12 @@ class RememberingOptimizer(_Remembering[Optimizer]):
         try:
             answer = self._inner().ask(stage, instructions, prompt, output_type, pictures)
         except BudgetUsedUp:
-            # With a larger budget it is asked again.
+            # Not cached: a larger budget may allow the call.
             raise
         except ModelOutputError as error:
             self._store.put_model(_miss(key), StoredMiss(unusable=str(error), kind=type(error).__name__))
             raise
-        # The key holds the answer's schema: an answer of any other version is stored elsewhere.
+        # The key includes the answer's schema, so other versions have other keys.
         self._store.put_json(key, answer.model_dump(mode="json"))
         return answer
 
@@ -104,11 +103,11 @@ class RememberingOptimizer(_Remembering[Optimizer]):
         raise MISSES[miss.kind](miss.unusable)
 
 
-class RememberingJudge(_Remembering[Optimizer]):
-    """A judge that stores each grade that counts under the hash of what was asked; without one it is asked again."""
+class CachedJudge(_AnswerCache[Optimizer]):
+    """A judge that caches valid grades by the request's hash."""
 
     def grade(self, request: GradingRequest) -> Grade:
-        """Return the stored grade of the same request, or a new one; raise ModelError."""
+        """Return the cached grade of the same request, or a new one; raise ModelError."""
         question: list[JsonValue] = [self._model, judge_instructions(), request.model_dump(mode="json")]
         key = _key(self._folder, STAGE, [*question, Grade.model_json_schema()])
         try:
@@ -119,11 +118,11 @@ class RememberingJudge(_Remembering[Optimizer]):
         return found
 
 
-class RememberingTarget(_Remembering[Target]):
-    """A `Target` that stores each reply under the hash of its conversation and the pictures in it."""
+class CachedTarget(_AnswerCache[Target]):
+    """A `Target` that caches replies by the hash of the conversation and its pictures."""
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
-        """Return the stored reply to the same conversation, or a new call; raise ModelError."""
+        """Return the cached reply to the same conversation, or a new one; raise ModelError."""
         conversation: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
         conversation += _hashes(pictures)
         key = _key(self._folder, stage, [self._model, conversation])
@@ -144,14 +143,16 @@ def _hashes(pictures: Pictures) -> list[str]:
 
 
 def _miss(key: str) -> str:
-    """Return a key beside the answer's own, because an empty answer would fit many a type."""
+    """Return a separate key, because an empty answer would fit many types."""
     return f"{key}.unusable"
 
 
-def in_doubt(benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: Rollout) -> GradingRequest | None:
-    """Return what a judge is to be asked about a rollout that the rules have scored; None if nothing.
+def grading_request(
+    benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: Rollout
+) -> GradingRequest | None:
+    """Return the question to the judge about a rollout scored by rules; None if no judge is needed.
 
-    No judge is asked about an answer that is too long for the rules.
+    Answers that are too long for the rules go to no judge.
     """
     if len(rollout.trajectory.answer) > MAX_ANSWER_CHARS:
         return None
@@ -163,7 +164,7 @@ def in_doubt(benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: 
 
 
 def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
-    """Return a scored rollout with the judge's score; one that failed if there is no grade."""
+    """Return the rollout with the judge's score, or failed without a grade."""
     if rollout.score is None:
         return rollout
     try:
@@ -173,19 +174,19 @@ def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
         return Rollout(trajectory=failed, score=None)
 
 
-def judged(
+def grade_rollouts(
     run: "TrainingRun",
     rollouts: Sequence[tuple[Item, Rollout]],
     at_once: int,
     share: BudgetShare,
     calls: list[ModelCall],
 ) -> list[Rollout]:
-    """Return the rollouts with the judge's scores where the rules cannot decide; new calls are added to `calls`.
+    """Return the rollouts, judged where the rules can't decide; new calls are appended to `calls`.
 
-    A grade is stored by question, answer and judge, so it is paid once, by whichever run comes to it first.
+    Grades are cached by question, answer and judge, across runs.
     """
     rules = run.config.evaluation
-    requests = [in_doubt(run.benchmark, rules, item, rollout) for item, rollout in rollouts]
+    requests = [grading_request(run.benchmark, rules, item, rollout) for item, rollout in rollouts]
     wanted = {request: None for request in requests if request is not None}
     if not wanted:
         return [rollout for _, rollout in rollouts]
@@ -196,7 +197,7 @@ def judged(
         share.count(call)
 
     with ExitStack() as opened:
-        judge = RememberingJudge(
+        judge = CachedJudge(
             lambda: opened.enter_context(run.connections.judge(model, count, share.begin, run.output_of("judge"))),
             str(model.judge),
             run.store,

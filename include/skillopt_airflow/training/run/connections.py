@@ -1,4 +1,4 @@
-"""The outside world of a run, as its stages ask for it; the caller says where it comes from."""
+"""A run's connections to the outside, as a protocol."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 OnCall = Callable[[ModelCall], None]
 Begin = Callable[[], None]
-"""Called before each request to a model; raises BudgetUsedUp if the run's budget allows none."""
+"""Called before each model request; raises BudgetUsedUp if the budget allows none."""
 
 
 class Connections(Protocol):
-    """Opens buckets and models, and knows what models cost and which sandbox image is there."""
+    """Opens buckets and models; knows the models' prices and the sandbox image."""
 
     def s3_client(self, storage: StorageGroup) -> "S3Client":
-        """Return the client that reads data sets behind s3:// addresses."""
+        """Return the client for datasets at s3:// URLs."""
 
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
         """Open a bucket."""
@@ -41,7 +41,7 @@ class Connections(Protocol):
         output: OutputForm = "auto",
         attempts: int = MODEL_ATTEMPTS,
     ) -> AbstractContextManager[Optimizer]:
-        """Open the optimizer for a `with` block; report every call."""
+        """Open the optimizer; report each call."""
 
     def judge(
         self,
@@ -51,25 +51,25 @@ class Connections(Protocol):
         output: OutputForm = "auto",
         attempts: int = MODEL_ATTEMPTS,
     ) -> AbstractContextManager[Optimizer]:
-        """Open the model that judges answers, which is asked as the optimizer is."""
+        """Open the judge model, with the optimizer's interface."""
 
     def target(self, model: ModelGroup, on_call: OnCall, begin: Begin) -> AbstractContextManager[Target]:
-        """Open the target outside of a sandbox, for questions about what it did; report every call."""
+        """Open the target outside a sandbox, for questions about its trajectories; report each call."""
 
     def upstream(self, model: ModelGroup) -> "Upstream":
-        """Return the target's address and credentials, for the gateway of a sandbox."""
+        """Return the target's URL and credentials for a sandbox's gateway."""
 
     def search(self, search: SearchGroup) -> "SearchUpstream":
-        """Return the search server's address and credentials, for the gateway of a sandbox."""
+        """Return the search server's URL and credentials for a sandbox's gateway."""
 
     def prices(self, config: TrainConfig) -> Prices:
-        """Return what the models cost, as far as it is known."""
+        """Return the known prices of the models."""
 
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
-        """Have named images of items on the engine; raise ImageMissing, with all that are missing."""
+        """Pull the named images of items; raise ImageMissing, which lists all missing images."""
 
     def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
-        """Check that the models of these roles and the engine answer; return the digest of the sandbox image."""
+        """Check these roles' models and the engine; return the sandbox image's digest."""
 
 
 def published_skills(connections: Connections, storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":

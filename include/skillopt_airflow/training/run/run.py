@@ -1,4 +1,4 @@
-"""One run, as its stages see it: opened from a small reference, everything else read from the object store."""
+"""A run as its stages see it, opened from a small reference; everything else is read from the object store."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,8 +34,8 @@ from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.run.connections import published_skills
+from skillopt_airflow.training.run.run_documents import search_settings
 from skillopt_airflow.training.run.run_record import RunRecord, RunRef
-from skillopt_airflow.training.run.run_search import search_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OF_ONE_RUN = (Split.FRESH,)
-"""Splits whose items no other run rolls out: those of a night are refused in any other."""
-SHAPING = (*("temperature", "max_tokens", "max_turns", "reasoning_effort"),)
-"""Knobs of the model that decide what a rollout says."""
+PRIVATE_SPLITS = (Split.FRESH,)
+"""Splits whose items belong to one run; rollouts of other runs don't count."""
+ROLLOUT_KNOBS = (*("temperature", "max_tokens", "max_turns", "reasoning_effort"),)
+"""Model knobs that change a rollout."""
 
 
 class TrainingRun:
     """A run's settings, documents and tables, and its connections to the outside."""
 
     def __init__(self, ref: RunRef, connections: "Connections", store: "ObjectStore | None" = None) -> None:
-        """Open a run; `store` is its bucket, if it is open already, since to reach one takes longer than to read it."""
+        """Open a run; pass its bucket as `store` if it's already open, because opening takes longer than reading."""
         from skillopt_airflow.store.keys import RunKeys
 
         self.ref = ref
@@ -88,7 +88,7 @@ class TrainingRun:
         return read_config(self.record.config.model_dump(), nest(self.ref.overrides))
 
     def output_of(self, role: Role) -> OutputForm:
-        """Return how a model is asked: in plain text if the preflight got no other answer of it."""
+        """Return the output form of a model: plain text if the preflight got no other usable answer."""
         return "text" if self.store.exists(self.keys.in_text(role)) else "auto"
 
     @property
@@ -102,7 +102,7 @@ class TrainingRun:
 
     @property
     def account(self) -> str:
-        """Under which name its model calls are stored, and count for its budget."""
+        """Name under which its model calls are stored and count for its budget."""
         return f"{self.ref.run}@{self.config.model.target}" if self.for_another_model else self.ref.run
 
     @cached_property
@@ -113,13 +113,13 @@ class TrainingRun:
         """Read the skill that a training of the benchmark starts from.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: the file is missing.
             SkillError: its protected regions are broken, or it has hidden characters or commands.
         """
         path = benchmarks.seed_skill(self.ref.benchmark)
         if not path.is_file():
             raise ConfigError(
-                f"{path}: the seed skill is missing; write the Markdown that the training should start from"
+                f"{path}: the seed skill is missing. Write the Markdown that the training should start from"
             )
         skill = skill_of_person(path.read_text(encoding="utf-8"), str(path))
         log.info("seed skill %s, %d characters, %d protected regions", path, len(skill.text), len(skill.protected))
@@ -152,7 +152,7 @@ class TrainingRun:
         return timeline(self.config, self.record.steps_in_epoch)
 
     def step(self, position: int) -> Moment | None:
-        """Return step `position` (1-based) of this DAG run, or None behind its end or the epoch's."""
+        """Return step `position` (1-based) of this DAG run; None past its end or the epoch's."""
         number = self.ref.offset + position
         if number > self.record.steps_in_epoch or 0 < self.ref.part < position:
             return None
@@ -167,7 +167,7 @@ class TrainingRun:
         return [one for one in self.timeline if one.kind in EPOCH_ENDS and one.epoch == self.ref.epoch]
 
     def epoch_end(self, kind: MomentKind) -> Moment | None:
-        """Return the moment of this kind at the epoch's end, if the DAG run has it and was not stopped before."""
+        """Return the moment of this kind at the epoch's end; None if the DAG run lacks it or was stopped before."""
         moment = next((one for one in self.epoch_ends() if one.kind == kind), None)
         return None if moment is None or self.stopped_before(moment) else moment
 
@@ -178,14 +178,14 @@ class TrainingRun:
         return self.newest_state().stopped
 
     def stopped_before(self, moment: Moment) -> bool:
-        """Return whether the moment before this one was not reached, or stopped the run."""
+        """Return whether the previous moment is missing or stopped the run."""
         try:
             return bool(self.state(self.previous(moment)).stopped)
         except ObjectMissing:
             return True
 
     def is_newest(self, moment: Moment) -> bool:
-        """Return whether nothing after the moment is committed; only then does it speak for the whole run."""
+        """Return whether nothing after the moment is committed, so that it represents the whole run."""
         following = self.timeline[self.timeline.index(moment) + 1 :]
         return not any(map(self.committed, following[:1]))
 
@@ -196,26 +196,26 @@ class TrainingRun:
         return self.states.read(self.keys.moment(moment).state)
 
     def commit(self, moment: Moment, state: RunState) -> None:
-        """Store the state that a moment ends with, last; the newest moment's is the run's, and so is its best skill.
+        """Store a moment's final state; the newest moment also updates the run's state and best skill.
 
-        If the moment ended otherwise before, what followed from that goes first.
+        If the moment had another outcome before, delete the later results first.
         """
         from skillopt_airflow.store.run_states import equal_states
 
         later = self.timeline[self.timeline.index(moment) + 1 :]
-        # The next moment may have begun without a state of its own.
+        # The next moment may have begun without storing a state.
         if later and self.committed(moment) and not equal_states(self.state(moment), state):
             for undone in map(self.keys.moment, reversed(later)):
                 self.store.delete(undone.reflected_items)
                 self.store.delete(undone.state)
             log.warning(
-                "%s has another outcome than before, so what followed from it does not count: clear the training's "
-                "task of this part, with all that comes after it",
+                "%s has another outcome than before, so the later results were deleted. Clear the training's task of "
+                "this part and all tasks after it",
                 moment.name,
             )
         keys = [self.keys.moment(moment).state]
         if not later or not self.committed(later[0]):
-            # Not only an accepted candidate: a gate that is done again may take back the best skill of before.
+            # Not only for an accepted candidate: a repeated gate may revoke the previous best skill.
             self.store.put_text(self.keys.best_skill, self.skill(state.best.version).text)
             keys = [self.keys.runtime_state, *keys]
         self.states.write(keys, state)
@@ -224,14 +224,14 @@ class TrainingRun:
         """Return the state that the moment starts from."""
         previous = self.previous(moment)
         state = self.state(self.last_committed() if moment.kind == "final" else previous)
-        # The run's end is in the last epoch.
+        # The run's end belongs to the last epoch.
         return state.in_new_epoch() if previous.epoch != moment.epoch else state
 
     def committed(self, moment: Moment) -> bool:
         return self.store.exists(self.keys.moment(moment).state)
 
     def last_committed(self) -> Moment:
-        """Return the last moment before the run's end that has a state, an early one if the run was stopped.
+        """Return the last moment with a state before the run's end; an early one if the run was stopped.
 
         Raises:
             StoreError: a moment is missing although the run was not stopped.
@@ -242,14 +242,14 @@ class TrainingRun:
             if self.keys.moment(moment).state not in stored:
                 break
             reached = moment
-            # What lies behind a stop is of an earlier attempt.
+            # States after a stop are left over from an earlier attempt.
             if self.state(moment).stopped:
                 break
         if reached != self.timeline[-2] and not self.state(reached).stopped:
             raise StoreError(
-                f"{self.store.address(self.keys.folder)}: the run has no state behind {reached.name}; clear the task "
-                "that should have written it. If the graph has none, train.num_epochs was lowered in benchmark.yaml "
-                f"meanwhile: this run needs {self.config.train.num_epochs}"
+                f"{self.store.address(self.keys.folder)}: the run has no state after {reached.name}. Clear the task "
+                "that should have written it. If the graph has no such task, benchmark.yaml lowered train.num_epochs: "
+                f"this run needs {self.config.train.num_epochs}"
             )
         return reached
 
@@ -267,7 +267,7 @@ class TrainingRun:
         return load_items(self.store, self.keys.items(split))[: self.config.evaluation.limit(split)]
 
     def items_of(self, split: Split, ids: "Sequence[str]") -> "list[Item]":
-        """Return the items of a split with these ids, in the order of these."""
+        """Return the items of a split with these ids, in the order of the ids."""
         from skillopt_airflow.store.data.items import load_items
 
         wanted = set(ids)
@@ -276,7 +276,7 @@ class TrainingRun:
         return [found[item_id] for item_id in ids]
 
     def item_refs(self, split: Split) -> "list[ItemRef]":
-        """Return `items` by their ids, without what they hold."""
+        """Like `items`, without their contents."""
         from skillopt_airflow.store.data.items import load_item_refs
 
         if split not in self._refs:
@@ -295,11 +295,11 @@ class TrainingRun:
         return [item for part in self.slices(step) for item in part]
 
     def settings(self, dialect: str, model: str) -> "RolloutSettings":
-        """Return what a sandbox is told; the model as its provider names it."""
+        """Return the settings for a sandbox, with the provider's name of the model."""
         return rollout_settings(self.ref.benchmark, self.config, dialect, model)
 
     def rollout_key(self, split: Split, skill: SkillDocument, draw: int) -> "RolloutKey":
-        """Return what makes two rollouts of an item the same, however fast or often they are tried."""
+        """Return the key under which equal rollouts of an item are shared, without speed and retries."""
         from skillopt_airflow.store.tables.rollout_table import RolloutKey
 
         model = self.config.model
@@ -316,9 +316,9 @@ class TrainingRun:
 
     @cached_property
     def _settings_sha256(self) -> str:
-        """Hash of the settings that shape a rollout and its score."""
+        """Hash of the settings that affect a rollout and its score."""
         model = self.config.model
-        shaping = model.model_dump(mode="json", include=set(SHAPING))
+        shaping = model.model_dump(mode="json", include=set(ROLLOUT_KNOBS))
         shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
         shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
         sandbox = self.config.sandbox
@@ -336,17 +336,17 @@ class TrainingRun:
         items: "Sequence[Item | ItemRef]",
         known: "KnownParts | None" = None,
     ) -> "Mapping[str, RolloutResult]":
-        """Return `stored` without what was said; `known` has what was read before with the same arguments."""
-        own = split in OF_ONE_RUN
+        """Like `stored`, without transcripts. `known` caches parts read earlier."""
+        own = split in PRIVATE_SPLITS
         found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items, own=own, known=known)
         return {**found, **{item.id: _unusable(item).result for item in items if item.unusable}}
 
     def stored(
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
     ) -> "Mapping[str, Rollout]":
-        """Return the items' rollouts by id: those with a score, of any run, else this run's failures.
+        """Return the items' rollouts by id: any run's scored ones, else this run's failures.
 
-        An item that is of no use has failed in every run, without a stored row.
+        Unusable items count as failed, without a stored row.
         """
         key = self.rollout_key(split, skill, draw)
         scored = self.rollouts.read(key, items)
@@ -360,7 +360,7 @@ def _unusable(item: "Item | ItemRef") -> Rollout:
 
 
 def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
-    """Return True where what the model writes is executed, and for an agent's CLI, which may execute anything."""
+    """Return whether code from the model is executed; always true for an agent's CLI."""
     return benchmark.runs_code or HARNESSES[config.model.harness].is_cli
 
 
@@ -371,7 +371,7 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
     own = image_program(benchmark, declared=config.task is not None) if config.sandbox.has_own_image else ""
     return RolloutSettings.model_validate(
         {
-            # A knob of the model that the sandbox is told of has the same name there.
+            # Knobs that the sandbox needs have the same names there.
             **chosen.model_dump(include=set(RolloutSettings.model_fields)),
             "benchmark": benchmark,
             "task": config.task,
@@ -389,19 +389,21 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
 def contents(run: TrainingRun, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
     from skillopt_airflow.store.data.files import FileStore
 
-    kept = FileStore(run.store, run.ref.storage.prefix)
-    return {file.name: kept.get(file.sha256) for file in files}
+    files_by_hash = FileStore(run.store, run.ref.storage.prefix)
+    return {file.name: files_by_hash.get(file.sha256) for file in files}
 
 
 def for_container(benchmark: Benchmark, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return what enters a container of an item's files: all, but of a world only what it is made of."""
+    """Return the item's files for the container; for a world, only its source files."""
     return benchmark.world_files(contents) if isinstance(benchmark, PlaysSession) else contents
 
 
 def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> list[Item]:
-    """Return the items whose pictures the target was shown in these rollouts."""
+    """Return the items whose pictures the target saw in these rollouts."""
     shown = {
-        one.trajectory.item_id for one in rollouts if any(marked(said.content) for said in one.trajectory.messages)
+        one.trajectory.item_id
+        for one in rollouts
+        if any(marked(message.content) for message in one.trajectory.messages)
     }
     return run.items_of(split, sorted(shown)) if shown else []
 

@@ -1,4 +1,4 @@
-"""The reference that the tasks of a run hand on, and the record of what its preparation settled."""
+"""References between a run's tasks, and the record that its preparation stores."""
 
 from typing import Any
 
@@ -13,22 +13,22 @@ from skillopt_airflow.core.values.types import JsonObject, Value
 
 
 class RunRef(Value):
-    """All that travels between tasks: where the run lives, and the epoch inside an epoch's DAG."""
+    """Data that travels between tasks: the run's location, and an epoch's position in its DAG."""
 
     benchmark: str
     run: str
     storage: StorageGroup
     epoch: int = 0
     offset: int = 0
-    """Steps of the epoch that lie before the part of it that a DAG run goes through."""
+    """Steps of the epoch before this DAG run's part."""
     part: int = 0
-    """Steps that the DAG run goes through at most; 0 for as many as its graph has."""
+    """Maximum steps of the DAG run; 0 for all in its graph."""
     ends: bool = True
-    """Whether the epoch's end follows in this DAG run, once all steps of the epoch are behind it."""
+    """True if the epoch's end follows in this DAG run after the last step."""
     overrides: JsonObject = Field(default_factory=dict)
-    """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
+    """Knobs by path that change when a finished run is published: target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
-    """Prices of these models for a finished run; None for those of the run, which an epoch always has."""
+    """Prices for publishing a finished run; None for the run's own, always None in an epoch."""
 
     @field_validator("prices")
     @classmethod
@@ -37,31 +37,31 @@ class RunRef(Value):
 
 
 class RunRecord(Document):
-    """The result of `prepare`, as config.json: the resolved configuration and what it rests on."""
+    """The result of `prepare`, stored as config.json: the resolved configuration and its inputs."""
 
     benchmark: str
     run: str
     created: str
     """UTC, ISO 8601."""
     config: TrainConfig
-    """Complete: the model names are those of the connections where the configuration left them open."""
+    """Complete, with the connections' models where the configuration names none."""
     image: str
     """Digest of the sandbox image."""
     program: str
-    """Program that its rollouts are stored under."""
+    """Program version in the rollouts' keys."""
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
-    """Prices at the time when the run began."""
+    """Prices when the run began."""
     guidance: dict[str, str] = Field(default_factory=dict)
-    """What the benchmark tells the optimizer about itself, by stage."""
+    """The benchmark's guidance for the optimizer, by stage."""
     smallest_gains: tuple[SmallestGain, ...] = ()
-    """What the gates of a training can be expected to find."""
+    """Minimum detectable gains of the training's gates."""
     init_version: str = ""
-    """Published version that a training begins with; empty if it begins with another skill."""
+    """Published version that a training begins with; empty for any other skill."""
     stated: StatedScores | None = None
-    """What the authors of the preset state, if the training has one."""
+    """Scores that the preset's authors report, for a training with a preset."""
     corpus: str = ""
-    """Hash of the corpus that its sandboxes can read; empty if the run has none."""
+    """Hash of the corpus; empty if the run has none."""
 
     @property
     def total_steps(self) -> int:

@@ -1,8 +1,8 @@
-"""A run's spending: what it is by now, what its budget has left, and the shares that its tasks hold.
+"""A run's spending: the total, the remaining budget, and the shares that its tasks hold.
 
-A share is recorded in the object store before it is spent, and free once it is stored. It is what its task gets of what
-was left when its stage began. What a task that died held stays spent, as nobody knows which of its calls were made; so
-the record never covers more calls than the task can be about to make.
+A share is recorded in the object store before it's spent, and released once its calls are stored. A task gets its part
+of the budget that remained when its stage began. The share of a task that died counts as spent, because its calls are
+unknown. So a record covers only calls that the task may be about to make.
 """
 
 from collections import Counter, defaultdict
@@ -33,21 +33,21 @@ NO_LIMIT = Left(None, None, None)
 
 
 class ShareRecord(Document):
-    """A share of the budget that a task holds, or held when it died; deleted once all its calls are stored."""
+    """A share of the budget that a task holds, or held when it died; deleted once its calls are stored."""
 
     moment: str
     """Name of the task's moment."""
     calls: int
-    """The most calls that the task may have made."""
+    """Maximum calls that the task may have made."""
 
 
-def why_stop(run: TrainingRun, moment: Moment) -> str:
-    """Return why the run stops after this moment: a step like its dearest would pass a limit; or empty."""
+def stop_reason(run: TrainingRun, moment: Moment) -> str:
+    """Return why the run stops here: one more step at the cost of the most expensive would exceed a limit; or ""."""
     budget = run.config.budget
     if not budget.is_limited or moment == run.timeline[-2]:
         return ""
     records = share_records(run)
-    # A gate that is decided again must not see what was spent later.
+    # A repeated gate must not see later spending.
     moments = run.timeline[: run.timeline.index(moment) + 1]
     names = {one.name for one in moments}
     rows = [row for row in run.usage.read(run.ref.benchmark, run.account) if row.moment in names]
@@ -59,13 +59,13 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     return exceeded(total.model_copy(update={"calls": total.calls + lost}), costs, budget)
 
 
-def left_of_run(run: TrainingRun) -> Left:
-    """Return what the run may still spend, beyond what is stored and what its tasks hold."""
+def remaining_limits(run: TrainingRun) -> Left:
+    """Return the remaining budget, without stored calls and the tasks' shares."""
     return left_of(run.config.budget, *held_by_share(run).values()) if run.config.budget.is_limited else NO_LIMIT
 
 
 def held_by_share(run: TrainingRun) -> dict[str, Spent]:
-    """Return what is spent by share of the budget; of calls as many as the share's record says, stored or not."""
+    """Return the spending per share; calls count as recorded, even if not stored."""
     records, held = share_records(run), spent_by_share(run)
     for share, record in records.items():
         stored = held.get(share, Spent())
@@ -74,7 +74,7 @@ def held_by_share(run: TrainingRun) -> dict[str, Spent]:
 
 
 def share_records(run: TrainingRun) -> dict[str, ShareRecord]:
-    """Return the records of shares; read before the stored calls, since one is deleted once its calls are stored."""
+    """Return the shares' records. Read them before the calls: a record is deleted once its calls are stored."""
     folder = shares_folder(run)
     found = {key: run.store.find_model(key, ShareRecord) for key in run.store.list_keys(folder)}
     return {key.removeprefix(folder).removesuffix(".json"): one for key, one in found.items() if one is not None}
@@ -85,7 +85,7 @@ def shares_folder(run: TrainingRun) -> str:
 
 
 def spent_by_share(run: TrainingRun) -> dict[str, Spent]:
-    """Return what the stored calls cost, by share of the budget."""
+    """Return the cost of the stored calls per share."""
     total: defaultdict[str, Spent] = defaultdict(Spent)
     sums: defaultdict[tuple[str, Role, bool], list[int]] = defaultdict(lambda: [0, 0, 0])
     for share, role, batch, prompt, completion in run.usage.tokens(run.ref.benchmark, run.account):
@@ -98,18 +98,15 @@ def spent_by_share(run: TrainingRun) -> dict[str, Spent]:
     return dict(total)
 
 
-def spent_by(run: TrainingRun) -> Spent:
+def total_spent(run: TrainingRun) -> Spent:
     return Spent().plus(*spent_by_share(run).values())
 
 
-def unaffordable(run: TrainingRun, rollouts: int) -> str:
-    """Return why the budget has no room for so many rollouts of at least one call each; or empty.
-
-    No rollouts need no room.
-    """
+def budget_shortfall(run: TrainingRun, rollouts: int) -> str:
+    """Return why the budget can't cover the rollouts at one call each, or ""."""
     if not rollouts:
         return ""
-    left = left_of_run(run)
+    left = remaining_limits(run)
     if left.used_up:
         return f"{left.used_up} is used up"
     if left.calls is not None and left.calls < rollouts:
@@ -118,17 +115,17 @@ def unaffordable(run: TrainingRun, rollouts: int) -> str:
 
 
 AHEAD = 64
-"""Calls of optimizer and judge that are recorded at a time, so that no more are lost if their task dies."""
+"""Optimizer and judge calls recorded at a time; the loss if their task dies."""
 WHOLE = Fraction(1)
 
 
 class BudgetShare:
-    """The share of one attempt at a task; in a run without limits nothing is read or stored for it.
+    """The budget share of one task attempt; without limits, nothing is read or stored.
 
     Args:
-        stage: its stage, whose tasks together get what was left when it began.
-        task: the task within its stage, whatever attempt at it this is.
-        attempt: a name by which the same attempt goes on in another process; a new one when empty.
+        stage: its stage; the stage's tasks divide the budget that remained when it began.
+        task: the task within its stage, the same for all attempts.
+        attempt: a name to continue an attempt in another process; a new one if empty.
     """
 
     def __init__(
@@ -141,20 +138,20 @@ class BudgetShare:
         self._lock = Lock()
         self._left = Left(0, 0, 0.0) if self._id else NO_LIMIT
         self._refused = ""
-        """The limit that is used up, once the run has nothing left for the task."""
+        """The exhausted limit, once nothing is left for the task."""
         self._is_open = self._has_record = False
         self._recorded = 0
         """Calls that the record covers."""
         self._spent = Spent()
-        """Tokens and dollars of the calls that were counted."""
+        """Tokens and dollars of the counted calls."""
         self._stored: dict[str, int] = {}
-        """Calls by their part of the usage table, as the same one may be written again."""
+        """Calls per part of the usage table; a part may be written again."""
 
     def take(self, most: float) -> Left:
-        """Take the share, so many calls of it at most; return what is left to the task.
+        """Take the share, up to `most` calls; return the task's remaining budget.
 
         Raises:
-            StoreError: the records or the stored calls cannot be read, or the new record not be written.
+            StoreError: records or calls cannot be read, or the new record cannot be written.
         """
         with self._lock:
             if self._id:
@@ -165,7 +162,7 @@ class BudgetShare:
         """Count a call before it is made.
 
         Raises:
-            BudgetUsedUp: the budget allows none.
+            BudgetUsedUp: the budget allows no further call.
             StoreError: as `take` does.
         """
         with self._lock:
@@ -184,11 +181,11 @@ class BudgetShare:
 
     @contextmanager
     def gateway(self, gateways: int, most: float) -> Iterator["GatewayShare"]:
-        """Yield a gateway's part of the share, for as long as the gateway runs.
+        """Yield a gateway's part of the share while the gateway runs.
 
         Args:
-            gateways: those that are still to come, this one included; each gets as much.
-            most: the calls that all of them together can make.
+            gateways: the remaining gateways, this one included; each gets an equal part.
+            most: maximum calls of all of them together.
 
         Raises:
             StoreError: as `take` does.
@@ -210,17 +207,17 @@ class BudgetShare:
                 self._spent = self._spent.plus(given.spent.model_copy(update={"calls": 0}))
 
     def store(self, calls: Sequence[ModelCall], writer: str = "") -> None:
-        """Store calls that the share has paid for, as a part of the usage table that `writer` may close.
+        """Store the share's calls as a part of the usage table; `writer` may close it.
 
         Raises:
-            StoreError: they cannot be stored.
+            StoreError: the write failed.
         """
         run = self._run
         key = run.usage.append(run.ref.benchmark, run.account, calls, self._moment, self._id, writer)
         self._stored[key] = len(calls)
 
     def close(self) -> None:
-        """Free what was not spent; of calls that were begun and not stored, the record stays. Raise StoreError."""
+        """Release the unspent budget; the record stays for calls that were begun and not stored. Raise StoreError."""
         if not self._has_record:
             return
         if sum(self._stored.values()) < self._made:
@@ -229,7 +226,7 @@ class BudgetShare:
             self.free()
 
     def free(self) -> None:
-        """Delete the record, whatever attempt has written it: all its calls are stored. Raise StoreError."""
+        """Delete the record of any attempt, once all its calls are stored. Raise StoreError."""
         if self._id:
             self._run.store.delete(self._key)
 
@@ -250,7 +247,7 @@ class BudgetShare:
             return
         calls = 0 if left.used_up else int(min(left.calls, most))
         self._hold(made, calls)
-        # Of two that take at the same time, at least one sees the other's record by now.
+        # If two tasks take at the same time, at least one now sees the other's record.
         again = self._allowed(own).calls
         if again is not None and again < calls:
             self._hold(made, max(0, again))
@@ -258,7 +255,7 @@ class BudgetShare:
         self._refused = left.used_up or self._left.used_up
 
     def _allowed(self, own: Spent) -> Left:
-        """Return what the task may spend next."""
+        """Return the task's remaining budget."""
         held = held_by_share(self._run)
         held.pop(self._id, None)
         others, beside = Spent(), Spent()
@@ -272,7 +269,7 @@ class BudgetShare:
         return share_of(self._limits, self._part, others=others, beside=beside, own=own)
 
     def _hold(self, made: int, calls: int) -> None:
-        """Have the record cover the calls that were made, and so many more."""
+        """Record the calls made so far plus `calls` more."""
         if made + calls != self._recorded:
             self._write(made + calls)
         self._recorded, self._left = made + calls, self._left._replace(calls=calls)
@@ -283,26 +280,26 @@ class BudgetShare:
 
 
 class GatewayShare:
-    """A gateway's part of a task's share; `Allotment` of the sandboxes' gateways."""
+    """A gateway's part of a task's share; implements `Allotment`."""
 
     def __init__(self, run: TrainingRun, left: Left) -> None:
         price, self._run = run.prices.get("target"), run
         self.budget = RemainingBudget(
             calls=left.calls,
             tokens=left.tokens,
-            # Amounts of unknown price are not spent any further.
+            # Don't spend on a model with an unknown price.
             usd=0.0 if left.usd is not None and price is None else left.usd,
             input_price=0.0 if price is None else price.input,
             output_price=0.0 if price is None else price.output,
         )
         self.spent = Spent()
         self.is_complete = False
-        """Whether the gateway has ended, and every call of it is counted."""
+        """True once the gateway has ended and all its calls are counted."""
 
     def count(self, call: ModelCall) -> None:
         if self._run.config.budget.is_limited:
             self.spent = self.spent.plus(spent((call,), self._run.prices))
 
     def complete(self) -> None:
-        """Free what the gateway has not spent: it has ended, and every call of it is counted."""
+        """Release the unspent budget of a gateway that has ended, with all its calls counted."""
         self.is_complete = True

@@ -1,4 +1,4 @@
-"""The optimizer in a stage: its answers are remembered, its calls and its time stored."""
+"""The models that a stage calls: answers are cached, calls and time are stored."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from skillopt_airflow.optimizer.sections import GuidedOptimizer
 from skillopt_airflow.sandbox.container_loop import STORE_SECONDS
 from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.training.run import timing
-from skillopt_airflow.training.run.answer_cache import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.training.run.answer_cache import CachedOptimizer, CachedTarget
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.spending import BudgetShare
 
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
-    """Yield a list to which calls may be added from any thread; each is stored soon, and all are when the block ends.
+    """Yield a thread-safe list of calls; they are stored periodically and when the block ends.
 
     Raises:
-        StoreError: the last ones cannot be stored.
+        StoreError: the last calls cannot be stored.
     """
     calls: list[ModelCall] = []
     part: list[ModelCall] = []
@@ -38,7 +38,7 @@ def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
         nonlocal part, stored
         if not part:
             part = calls[stored:]
-        # One whose writing had no answer stays as it is, since it may be there.
+        # A part whose write got no response stays the same, because it may be stored.
         share.store(part)
         stored, part = stored + len(part), []
 
@@ -46,18 +46,18 @@ def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
         try:
             store()
         except StoreError as error:
-            log.warning("The calls of the last seconds could not be stored, which is tried again: %s", error)
+            log.warning("Storing the latest model calls failed; retrying: %s", error)
 
     try:
-        with timing.repeated(STORE_SECONDS, follow):
+        with timing.repeat_every(STORE_SECONDS, follow):
             yield calls
     finally:
         while stored < len(calls):
             store()
 
 
-class _OptimizerInTurn:
-    """An `Optimizer` that waits for its turn."""
+class _LimitedOptimizer:
+    """An `Optimizer` with limited concurrency."""
 
     def __init__(self, inner: Optimizer, turn: Semaphore) -> None:
         self._inner, self._turn = inner, turn
@@ -69,8 +69,8 @@ class _OptimizerInTurn:
             return self._inner.ask(stage, instructions, prompt, output_type, pictures)
 
 
-class _TargetInTurn:
-    """A `Target` that waits for its turn."""
+class _LimitedTarget:
+    """A `Target` with limited concurrency."""
 
     def __init__(self, inner: Target, turn: Semaphore) -> None:
         self._inner, self._turn = inner, turn
@@ -82,23 +82,23 @@ class _TargetInTurn:
 
 @dataclass(frozen=True)
 class Assistants:
-    """The two models that a stage outside of the sandbox may ask; each connects at its first new question."""
+    """The two models that a stage calls outside the sandbox; each connects on its first new question."""
 
     optimizer: Optimizer
     target: Target
 
 
 @contextmanager
-def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None = None) -> Iterator[Assistants]:
-    """Open the models for one task of a moment; store their calls while it runs, and its time when it ends.
+def open_assistants(run: TrainingRun, moment: Moment, stage: str, workers: int | None = None) -> Iterator[Assistants]:
+    """Open the models for one task of a moment; store their calls meanwhile, and the task's time at the end.
 
-    An answer is stored under its question, so a task that is tried again pays for no call twice. At most so many
-    questions are asked at the same time, all of `gradient.analyst_workers` when None, and none beyond the budget.
+    Answers are cached by question, so a retry pays for no call twice. `workers` limits concurrent calls (default
+    `gradient.analyst_workers`), and the budget limits all calls.
     """
     keys, config = run.keys.moment(moment), run.config.model
     share = BudgetShare(run, moment, stage, "0", Fraction(1))
     turn = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
-    with timing.timed(run.store, keys, stage) as clock, ExitStack() as opened:
+    with timing.store_timing(run.store, keys, stage) as clock, ExitStack() as opened:
         opened.callback(share.close)
         calls = opened.enter_context(stored_calls(share))
 
@@ -109,8 +109,8 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None
         try:
             yield Assistants(
                 optimizer=GuidedOptimizer(
-                    RememberingOptimizer(
-                        lambda: _OptimizerInTurn(
+                    CachedOptimizer(
+                        lambda: _LimitedOptimizer(
                             opened.enter_context(
                                 run.connections.optimizer(config, count, share.begin, run.output_of("optimizer"))
                             ),
@@ -122,8 +122,8 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, workers: int | None
                     ),
                     run.record.guidance,
                 ),
-                target=RememberingTarget(
-                    lambda: _TargetInTurn(
+                target=CachedTarget(
+                    lambda: _LimitedTarget(
                         opened.enter_context(run.connections.target(config, count, share.begin)), turn
                     ),
                     str(config.target),

@@ -1,4 +1,4 @@
-"""The seconds of a step by their use: model, container, own work, and Airflow between the tasks."""
+"""A step's time: model, container, own work, and Airflow between the tasks."""
 
 import time
 from bisect import bisect_right
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StageTiming(Document):
-    """One task of a stage: when its body ran (Unix seconds), and what of that were model and container."""
+    """Times of a stage's task: its body (Unix seconds), and the seconds of model and container in it."""
 
     stage: str
     started: float
@@ -30,15 +30,15 @@ class StageTiming(Document):
 
 
 class StageClock:
-    """A task's own account of its time."""
+    """A task's model time."""
 
     model: float = 0.0
-    """Wall seconds in which at least one model call was under way."""
+    """Wall seconds with at least one model call in flight."""
 
 
 @contextmanager
-def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
-    """Do the work every so many seconds, in a thread, until the block ends."""
+def repeat_every(seconds: float, work: Callable[[], object]) -> Iterator[None]:
+    """Call `work` at this interval in a thread until the block ends."""
     ended = Event()
 
     def follow() -> None:
@@ -55,8 +55,8 @@ def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def timed(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[StageClock]:
-    """Store the timing of a task's body when it has ended well."""
+def store_timing(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[StageClock]:
+    """Store the timing of a task's body if it succeeds."""
     clock, started = StageClock(), time.time()
     yield clock
     save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), 0)
@@ -71,14 +71,14 @@ def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
 
 
 def step_seconds(timings: Sequence[StageTiming], previous_end: float | None) -> StepSeconds:
-    """Split a step's wall time; of tasks side by side, of whatever stage, the busiest stand for model and container.
+    """Split a step's wall time; of parallel tasks, the busiest ones count for model and container.
 
-    The first step of a run, with no previous end, begins with its own first task.
+    The first step of a run, without a previous end, begins with its first task.
     """
     model, container = _busiest(timings)
     body = union_seconds((timing.started, timing.ended) for timing in timings)
     ended = max(timing.ended for timing in timings)
-    # A gate that is decided again ends after what followed it, which is left with its own tasks' time.
+    # A repeated gate ends after later tasks; then only this step's tasks count.
     first = min(timing.started for timing in timings)
     wall = ended - (first if previous_end is None or previous_end >= ended else previous_end)
     own = max(0.0, body - model - container)
@@ -86,13 +86,13 @@ def step_seconds(timings: Sequence[StageTiming], previous_end: float | None) -> 
 
 
 def _busiest(timings: Sequence[StageTiming]) -> tuple[float, float]:
-    """Return model and container seconds of the sequence of tasks, one after the other, that has most of both.
+    """Return the model and container seconds of the busiest sequence of tasks that don't overlap.
 
-    No two of them run at the same time, so they have no more than the wall time together.
+    Without overlap, their sum can't exceed the wall time.
     """
     tasks = sorted(timings, key=attrgetter("ended", "started"))
     ends = [task.ended for task in tasks]
-    # By the number of tasks, in the order of their ends, among which is chosen.
+    # most[n]: the best choice among the first n tasks, sorted by end.
     most = [(0.0, 0.0)]
     for place, task in enumerate(tasks):
         model, container = most[bisect_right(ends, task.started, hi=place)]

@@ -1,4 +1,4 @@
-"""The stages of a training in their order: rollout, reflect, update, gate, the end of an epoch and of the run.
+"""The stages of a training in order: rollout, reflect, update, gate, the end of an epoch and of the run.
 
 Enter by steps.py and candidate.py.
 The calls of the optimizer are in optimizer/, the gate's rules in core/gate.

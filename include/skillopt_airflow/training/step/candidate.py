@@ -1,4 +1,4 @@
-"""A candidate from edits to verdict: the same for a step, a slow update and a meta reflection."""
+"""A candidate from edits to verdict, for steps, slow updates and meta reflections."""
 
 import logging
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from skillopt_airflow.training.rollouts.evaluation import draws_of
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, chunks_of, cut, ids, parts_of, store_plan
 from skillopt_airflow.training.run import timing
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.spending import why_stop
+from skillopt_airflow.training.run.spending import stop_reason
 
 log = logging.getLogger(__name__)
 
 
 def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[JsonObject]:
-    """Make the moment's candidate; return the chunks that measure it, none if it is the current skill itself."""
+    """Make the moment's candidate; return the chunks that measure it, none if it equals the current skill."""
     keys, store = run.keys.moment(moment), run.store
     before = run.state_before(moment)
     current = _version(run, before.current.version)
@@ -40,9 +40,9 @@ def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[JsonObject]:
 
 
 def _evaluation_chunks(run: TrainingRun, moment: Moment, before: RunState) -> list[Chunk]:
-    """Return the rollouts that measure the moment's candidate on the selection split; every draw apart.
+    """Return the chunks that measure the moment's candidate on the selection split, per draw.
 
-    Where the evaluation may end early, the items on which the current skill leaves most to win come first.
+    If the evaluation may end early, items with the most room for improvement come first.
     """
     config, items, draws = run.config, ids(run.item_refs(Split.VAL)), range(run.config.evaluation.draws)
     skill = run.keys.moment(moment).candidate_skill
@@ -57,10 +57,9 @@ def _evaluation_chunks(run: TrainingRun, moment: Moment, before: RunState) -> li
 
 
 def cut_contested(order: Sequence[str], config: TrainConfig, times: int) -> list[list[str]]:
-    """Cut an evaluation that may end early into as many parts as any other.
+    """Split an evaluation that may end early into the same number of parts as any other.
 
-    Of the parts that run at the same time, `times` times each, the items are dealt out like cards, so that containers
-    side by side advance in order together.
+    Items are dealt round-robin to the parts that run concurrently, so that containers advance together in order.
     """
     parts = cut(order, parts_of(len(order), config, times))
     together = max(1, config.sandbox.max_containers // times)
@@ -76,7 +75,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
     """Decide on the moment's candidate; the state, written last, commits the moment."""
     keys, store, config = run.keys.moment(moment), run.store, run.config
     is_step, takes_notes = moment.kind == "step", config.optimizer.use_skill_aware_reflection
-    with timing.timed(store, keys, "gate"):
+    with timing.store_timing(store, keys, "gate"):
         before = run.state_before(moment)
         current, skill = _version(run, before.current.version), run.document(keys.candidate_skill)
         notes = store.find_model(keys.notes, Patch) if takes_notes else None
@@ -96,7 +95,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             reflected=store.get_model(keys.reflected_items, ReflectedItems) if is_step else None,
             notes=() if notes is None else notes.edits,
             memory=store.get_text(run.keys.meta_skill(moment.epoch)) if leaves_memory(moment, config) else None,
-            stop=why_stop(run, moment) or _why_unanswered(run, moment),
+            stop=stop_reason(run, moment) or _why_unanswered(run, moment),
         )
         row, state, versions, notes_report = pass_gate(given)
         for number, version in versions.items():
@@ -107,13 +106,13 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         if notes_report is not None:
             store.put_model(keys.notes_apply_report, notes_report)
         elif takes_notes:
-            # The moment may have added notes before it was done again.
+            # An earlier attempt may have added notes.
             store.delete(keys.notes_apply_report)
         store.put_model(keys.gate, row.decision)
         log.info("%s: %s, %s", moment.name, row.action, row.decision.reason)
         if state.stopped:
             log.warning("the run stops here: %s", state.stopped)
-    # The row has the time of this task, too, and is there before the state that commits the moment.
+    # The row includes this task's time, and is stored before the state that commits the moment.
     timings, previous = timing.load(store, keys), run.keys.moment(run.previous(moment)).history_row
     last = store.find_model(previous, MomentHistory)
     seconds = timing.step_seconds(timings, None if last is None else last.ended)
@@ -128,7 +127,7 @@ def _version(run: TrainingRun, number: int) -> SkillVersion:
 
 
 def _why_unanswered(run: TrainingRun, moment: Moment) -> str:
-    """Return why the run stops after this step: no reflection on it or on the step before was usable; or empty."""
+    """Return why the run stops after this step: two steps without a usable reflection; or ""."""
     lost: list[str] = []
     for step in [moment, *(one for one in run.timeline if one.kind == "step" and one.step == moment.step - 1)]:
         keys = run.keys.moment(step)
@@ -139,7 +138,7 @@ def _why_unanswered(run: TrainingRun, moment: Moment) -> str:
             return ""
         lost.append(patches[0].fallback)
         if step == moment:
-            log.warning("%s: no reflection had a usable answer, so nothing was proposed: %s", moment.name, lost[0])
+            log.warning("%s: no reflection had a usable answer, so there are no edits: %s", moment.name, lost[0])
     if len(lost) == 1:
         return ""
     return f"no reflection on the last two steps had a usable answer from the optimizer model: {lost[0]}"

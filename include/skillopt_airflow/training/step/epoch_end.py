@@ -1,4 +1,4 @@
-"""The stages of an epoch's end: the longitudinal comparison with what follows from it, and meta reflection."""
+"""The stages of an epoch's end: longitudinal comparison, slow update, meta reflection."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -15,16 +15,16 @@ from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_skill
 from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epoch
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun, shown_items
-from skillopt_airflow.training.run.stage_models import optimizing
+from skillopt_airflow.training.run.stage_models import open_assistants
 from skillopt_airflow.training.step.candidate import propose
 
 log = logging.getLogger(__name__)
 
 
 def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once.
+    """Plan the sampled training items under the last skills of the previous and this epoch.
 
-    After the first epoch there is nothing to compare.
+    Equal skills run once. The first epoch has no comparison.
     """
     skills = [run.keys.skill(version) for version in sorted(set(_pair(run, moment)))]
     chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, ids(_sampled(run, moment)))
@@ -36,9 +36,9 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Write guidance for the skill and memory for the optimizer; return the candidate's chunks."""
     store, state = run.store, run.state_before(moment)
     skill, previous = (run.skill(version) for version in (state.current.version, _pair(run, moment)[0]))
-    comparison = _compared(run, moment)
+    comparison = _comparison(run, moment)
     store.put_model(run.keys.moment(moment).comparison, comparison)
-    with optimizing(run, moment, "slow_update") as models, ThreadPoolExecutor(1) as pool:
+    with open_assistants(run, moment, "slow_update") as models, ThreadPoolExecutor(1) as pool:
         patch, remembered, room = Patch(), None, run.prompt_room
         if leaves_memory(moment, run.config):
             texts, steps = (state.meta_skill, skill.text, previous.text), epoch_steps(run, moment.epoch)
@@ -56,10 +56,10 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Propose edits from what the epoch accepted and rejected; return the candidate's chunks."""
-    with optimizing(run, moment, "meta_reflect") as models:
+    """Propose edits from the epoch's accepted and rejected edits; return the candidate's chunks."""
+    with open_assistants(run, moment, "meta_reflect") as models:
         skill = run.skill(run.state_before(moment).current.version)
-        # Its edits are ordinary ones, whatever the steps write.
+        # Its edits are patches in every skill_update_mode.
         optimizer = run.config.optimizer.model_copy(update={"skill_update_mode": "patch"})
         budget = edit_budget(moment.step, run.record.total_steps, optimizer)
         most = run.config.optimizer.learning_rate if budget is None else budget
@@ -68,7 +68,7 @@ def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
-    """Return what the epoch's steps tried and how the gate judged it."""
+    """Return the edits of the epoch's steps and the gate's decisions."""
     steps = []
     for moment in run.timeline:
         if moment.kind == "step" and moment.epoch == epoch:
@@ -100,7 +100,7 @@ def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
     return run.state_before(first).current.version, run.state_before(moment).current.version
 
 
-def _compared(run: TrainingRun, moment: Moment) -> Comparison:
+def _comparison(run: TrainingRun, moment: Moment) -> Comparison:
     if not moment.compares:
         return Comparison()
     items = _sampled(run, moment)

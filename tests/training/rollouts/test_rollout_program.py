@@ -14,9 +14,8 @@ from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.rollout.settings import PROTOCOL
 from skillopt_airflow.training.prepare.preparation import prepare_training
-from skillopt_airflow.training.rollouts.rollout_protocol import check_program, image_to_use, rollout_program
-from skillopt_airflow.training.rollouts.workload import ChunkWorkload
-from skillopt_airflow.training.run.run_corpus import stored_corpus
+from skillopt_airflow.training.rollouts.workload import ChunkWorkload, check_program, image_to_use, rollout_program
+from skillopt_airflow.training.run.run_documents import stored_corpus
 from tests.training.in_process import Training, configured
 
 CONFIG = configured("searchqa", {})
@@ -55,7 +54,7 @@ def test_a_run_whose_image_was_built_anew_goes_on_with_the_present_one(
     assert "is gone" not in caplog.text
     assert used("sha256:old", here=False) == "sha256:new"
     assert "sha256:old is gone" in caplog.text
-    monkeypatch.setattr("skillopt_airflow.training.rollouts.rollout_protocol.PROTOCOL", 0)
+    monkeypatch.setattr("skillopt_airflow.training.rollouts.workload.PROTOCOL", 0)
     with pytest.raises(ConfigError, match=rf"protocol-0/.* not protocol-{PROTOCOL}/"):
         used("sha256:old", here=True)
 
@@ -73,7 +72,7 @@ def test_a_run_is_not_scored_by_what_was_edited_since_it_began(tmp_path: Path) -
     program = rollout_program(CONFIG, "sha256:one", tmp_path)
     check_program("sha256:one", program, CONFIG, tmp_path)
     (tmp_path / "scorer.py").write_text("# beside the adapter\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="restore the former files"):
+    with pytest.raises(ConfigError, match="Restore these files"):
         check_program("sha256:one", program, CONFIG, tmp_path)
 
 

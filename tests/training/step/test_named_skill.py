@@ -7,7 +7,7 @@ import pytest
 from skillopt_airflow.core.config.service_groups import PublishingGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill
-from skillopt_airflow.pipeline.tasks.triggered import of_decline
+from skillopt_airflow.pipeline.tasks.triggered import after_decline
 from skillopt_airflow.report import summary
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.training.champion.publication import gate_publication, plan_publication, publish_best
@@ -114,6 +114,8 @@ def test_what_is_no_skill_is_refused(first: Training) -> None:
 def test_a_training_that_a_decline_started_begins_with_the_champion() -> None:
     decline, person = (SimpleNamespace(run_type=kind) for kind in ("asset_triggered", "manual"))
     form = {"train.init_skill": "seed", "train.seed": 7}
-    assert of_decline(decline, form) == {"train.init_skill": "champion", "train.seed": 7}
-    assert of_decline(person, form) == form
-    assert of_decline(decline, {"train.init_skill": "v0001-0123456789ab"})["train.init_skill"] == "v0001-0123456789ab"
+    assert after_decline(decline, form) == {"train.init_skill": "champion", "train.seed": 7}
+    assert after_decline(person, form) == form
+    assert (
+        after_decline(decline, {"train.init_skill": "v0001-0123456789ab"})["train.init_skill"] == "v0001-0123456789ab"
+    )

@@ -1,0 +1,125 @@
+"""The documents that a run reads: its corpus, and the stored answers of its web searches."""
+
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.values.documents import Document
+from skillopt_airflow.core.values.types import JsonObject, canonical_json, sha256
+from skillopt_airflow.store.keys import searches_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.gateway.web_search import WebSearch
+    from skillopt_airflow.store.data.corpora import SourceCorpus, StoredCorpus
+    from skillopt_airflow.store.objects import ObjectStore
+    from skillopt_airflow.training.run.run import TrainingRun
+
+
+def store_corpus(run: "TrainingRun", config: TrainConfig) -> str:
+    """Store the corpus of data.corpus unless it's stored; return its hash, or "" without a corpus.
+
+    Raises:
+        DataError: the folder is missing, or a file in it is unusable, such as a link; the message names it.
+    """
+    from skillopt_airflow.store.data import corpora
+
+    source = source_corpus(run.ref.benchmark, config, run.connections.s3_client(config.storage))
+    return "" if source is None else corpora.store_corpus(run.store, run.ref.storage.prefix, source)
+
+
+def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> "SourceCorpus | None":
+    """Return the corpus at data.corpus, if it's set."""
+    from skillopt_airflow.store.data.corpora import SourceCorpus
+
+    address = config.data.corpus
+    return None if address is None else SourceCorpus(address, benchmarks.folder(benchmark), client)
+
+
+def stored_corpus(run: "TrainingRun") -> "StoredCorpus | None":
+    """Return the run's corpus, if it has one, and mark it as used for the cleanup.
+
+    Raises:
+        DataError: it is no longer stored.
+    """
+    from skillopt_airflow.store.data.corpora import StoredCorpus
+
+    sha256 = run.record.corpus
+    if not sha256:
+        return None
+    corpus = StoredCorpus(run.store, run.ref.storage.prefix, sha256)
+    try:
+        corpus.keep()
+    except ObjectMissing as error:
+        raise DataError(
+            f"the documents of run {run.ref.run} are no longer stored: the cleanup removes a corpus that no run has "
+            "used for retention.trajectory_days. Clear the training's first task, or trigger another run with the same "
+            f"data.corpus, to store them again ({error})"
+        ) from error
+    return corpus
+
+
+PER_TURN = 4
+"""Maximum searches per answer of the target; most answers need one."""
+
+
+class StoredAnswer(Document):
+    """A stored answer to a query."""
+
+    asked: str
+    answer: JsonValue
+
+
+class StoredSearches:
+    """A `SearchMemory` in the object store; of concurrent answers, the first one is used."""
+
+    def __init__(self, store: "ObjectStore", folder: str, shaping: JsonObject) -> None:
+        """Take the day's folder, and the settings that affect an answer."""
+        self._store, self._folder, self._shaping = store, folder, shaping
+
+    def recall(self, query: str) -> JsonValue:
+        """Return the stored answer or None."""
+        found = self._store.find_model(self._key(query), StoredAnswer)
+        return None if found is None else found.answer
+
+    def keep(self, query: str, answer: JsonValue) -> JsonValue:
+        """Store the answer unless there is one; return the stored one."""
+        return self._store.first_model(self._key(query), StoredAnswer(asked=query, answer=answer)).answer
+
+    def _key(self, query: str) -> str:
+        return f"{self._folder}{sha256(canonical_json([self._shaping, query]))[:32]}.json"
+
+
+def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
+    """Return the web search for a task with this number of items; None if the run has none."""
+    search = run.config.search
+    if search.conn_id is None:
+        return None
+    from skillopt_airflow.gateway.web_search import WebSearch
+
+    folder = f"{searches_of(run.ref.storage.prefix, run.ref.benchmark)}{search_day(run.record.created)}/"
+    return WebSearch(
+        upstream=run.connections.search(search),
+        memory=StoredSearches(run.store, folder, search.model_dump(mode="json")),
+        left=items * run.config.model.max_turns * PER_TURN,
+    )
+
+
+def search_settings(config: TrainConfig, created: str) -> JsonObject:
+    """Return the search settings that affect a rollout; empty without web search.
+
+    Args:
+        created: start of the run, in ISO 8601.
+    """
+    if config.search.conn_id is None:
+        return {}
+    return {"search": config.search.model_dump(mode="json"), "search_day": search_day(created)}
+
+
+def search_day(created: str) -> str:
+    """Return the day of a run's searches: its first day, so that all candidates get equal results."""
+    return created[: len("2026-01-31")]
