@@ -177,7 +177,7 @@ def test_each_benchmark_has_its_preset_and_its_batch_sizes() -> None:
         assert preset_of(benchmark, preset).settings["train"]["batch_size"] == batch
 
 
-TASKS, README = ((PROJECT / page).read_text(encoding="utf-8") for page in ("docs/tasks.md", "README.md"))
+TASKS, OWN_DATA = ((PROJECT / "docs" / page).read_text(encoding="utf-8") for page in ("tasks.md", "own_data.md"))
 LAYERS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TASKS, re.DOTALL)]
 RULES = {
     kind: [yaml.safe_load(rule) for rule in re.findall(rf"^\| `(\{{{kind}: .*?\}})` \|", TASKS, re.MULTILINE)]
@@ -218,7 +218,7 @@ def test_every_rule_is_read_with_all_the_keys_that_it_has(rule: dict[str, Any]) 
     assert {field.alias or key for key, field in type(chosen).model_fields.items()} == set(rule)
 
 
-def test_the_readme_shows_the_task_of_its_example() -> None:
-    [shown] = [block for block in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if block.startswith("task:")]
+def test_the_page_of_own_data_shows_the_task_of_its_example() -> None:
+    [shown] = [block for block in re.findall(r"```yaml\n(.*?)```", OWN_DATA, re.DOTALL) if block.startswith("task:")]
     example = yaml.safe_load((PROJECT / "examples/capitals/benchmark/benchmark.yaml").read_text(encoding="utf-8"))
     assert yaml.safe_load(shown) == {"task": example["task"]}
