@@ -9,7 +9,7 @@ import yaml
 
 from skillopt_airflow.core.values.types import DATA_SPLITS
 from skillopt_airflow.store.data.data_manifest import SplitList
-from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.declared_task import declared_benchmark
 from skillopt_airflow.tasks.task_group import ANSWER_RULES, SCORING_RULES, TaskGroup, task_of
 
 PROJECT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ def test_the_list_of_splits_is_one() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_section_makes_an_item_of_a_record(layer: dict[str, Any]) -> None:
-    assert declared(task(layer["task"])).item(RECORD).public["prompt"]
+    assert declared_benchmark(task(layer["task"])).item(RECORD).public["prompt"]
 
 
 def test_every_key_and_every_rule_is_shown() -> None:

@@ -93,10 +93,10 @@ def load(name: str, task: JsonObject | None = None) -> Benchmark:
     """
     if task is not None:
         # Few containers need it, and it brings the rules of all sections along.
-        from skillopt_airflow.tasks.declared_task import declared
+        from skillopt_airflow.tasks.declared_task import declared_benchmark
         from skillopt_airflow.tasks.task_group import TaskGroup
 
-        return declared(TaskGroup.model_validate(task))
+        return declared_benchmark(TaskGroup.model_validate(task))
     file = folder(name) / "adapter.py"
     if not file.is_file():
         raise ConfigError(f"{file.parent}: give benchmark.yaml a section task (docs/tasks.md), or add an adapter.py")

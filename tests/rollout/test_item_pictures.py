@@ -19,7 +19,7 @@ from skillopt_airflow.rollout.harnesses.reply import item_pictures
 from skillopt_airflow.rollout.harnesses.tools import ToolsHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders
-from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.declared_task import declared_benchmark
 from skillopt_airflow.tasks.task_group import TaskGroup
 from tests.gateway.gateway_rig import PATHS
 from tests.gateway.scripted_provider import Asked
@@ -34,7 +34,7 @@ TASK = TaskGroup.model_validate(
         "pictures": ["left", "right"],
     }
 )
-BENCHMARK = declared(TASK)
+BENCHMARK = declared_benchmark(TASK)
 ITEM = BENCHMARK.item({"left": "maps/a.tiff", "right": "maps/b.jpeg", "answer": "left"})
 HARNESSES = {"chat": ChatHarness, "tools": ToolsHarness}
 

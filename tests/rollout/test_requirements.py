@@ -9,7 +9,7 @@ from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.config.resource_groups import ModelGroup, SearchGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
-from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.declared_task import declared_benchmark
 from skillopt_airflow.tasks.protocols import Benchmark
 from skillopt_airflow.tasks.task_group import task_of
 
@@ -18,7 +18,7 @@ def declared_with(**section: object) -> Benchmark:
     task = {"prompt": "x", "reference": "y", "score": {"by": "exact"}} | section
     section_read = task_of(task)
     assert section_read is not None
-    return declared(section_read)
+    return declared_benchmark(section_read)
 
 
 FILES, PICTURES = declared_with(files=["path"]), declared_with(pictures=["path"])

@@ -6,12 +6,12 @@ import pytest
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.tasks.record_fields import (
     MAX_SHOWN,
-    found_at,
     identity_at,
     list_at,
-    shown,
+    short_repr,
     text_at,
     texts_at,
+    value_at,
     whole_number_at,
     without,
 )
@@ -35,7 +35,7 @@ def test_fields_are_read_by_their_path() -> None:
     assert list_at(RECORD, "mcq", "choices") == [{"text": "a"}, "b"]
     assert (identity_at(RECORD, "id"), identity_at(RECORD, "no")) == ("x", "8")
     assert whole_number_at(RECORD, "no") == 8
-    assert shown("x" * 200) == "'" + "x" * (MAX_SHOWN - 1) + "..."
+    assert short_repr("x" * 200) == "'" + "x" * (MAX_SHOWN - 1) + "..."
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ NESTED: dict[str, Any] = {"a": {"b": [{"c": 1, "d": 2}, {"c": 3}, 5]}, "a.x": "o
     ],
 )
 def test_a_key_may_be_a_path(key: str, value: object) -> None:
-    assert found_at(NESTED, key) == value
+    assert value_at(NESTED, key) == value
 
 
 def test_a_record_without_a_value_keeps_all_others() -> None:

@@ -22,7 +22,7 @@ from skillopt_airflow.core.values.types import Item, Message, Split, Status, Tra
 from skillopt_airflow.sandbox import judge_tests
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.sandbox.untrusted_output import extract
-from skillopt_airflow.tasks.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.tasks.repository_tests import PATCH_FILE, Canaries, RepositoryTestRun, RepositoryTests, RunEnd
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload
 from tests.training.in_process import Training
 
@@ -76,9 +76,9 @@ class InRepositories(Training):
 
 def judged_here(
     limits: Any, base: str, labels: Any, contents: Callable[[Item], Mapping[str, bytes]], docker_url: None
-) -> Callable[[Item, RepositoryTests], TestedRepository]:
-    def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
-        canaries = Canaries.drawn(wanted.runner, wanted.files, random.Random(0))
+) -> Callable[[Item, RepositoryTests], RepositoryTestRun]:
+    def run(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
+        canaries = Canaries.draw(wanted.runner, wanted.files, random.Random(0))
         with tempfile.TemporaryDirectory() as folder:
             unpack(contents(item)["repo.tar.gz"], folder)
             git(folder, "apply", "-", given=wanted.patch)
@@ -89,7 +89,7 @@ def judged_here(
             files = [canaries.labels[0], *wanted.files, canaries.labels[1]]
             command = [sys.executable, "-c", program, wanted.runner, ".", *files]
             done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return TestedRepository(
+        return RepositoryTestRun(
             end=RunEnd.RAN,
             output=done.stdout,
             exit_status=done.returncode,
@@ -141,8 +141,8 @@ def test_no_patch_and_no_hidden_test_reaches_the_optimizer(training: Training) -
 
 
 def test_an_engine_that_was_away_judges_later_without_another_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: Any) -> Callable[[Item, RepositoryTests], TestedRepository]:
-        def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+    def away(*_: Any) -> Callable[[Item, RepositoryTests], RepositoryTestRun]:
+        def run(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
             raise SandboxError("the engine is away")
 
         return run

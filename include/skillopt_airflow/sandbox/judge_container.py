@@ -28,7 +28,7 @@ from skillopt_airflow.sandbox.docker.limits import (
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
 from skillopt_airflow.sandbox.staging import container_user
 from skillopt_airflow.sandbox.untrusted_output import packed_files
-from skillopt_airflow.tasks.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.tasks.repository_tests import Canaries, RepositoryTestRun, RepositoryTests, RunEnd
 
 PLACE = "/judge"
 TOLD = ("order.json", "candidate.diff", "tests.diff")
@@ -45,7 +45,7 @@ class JudgeContainer:
         self._limits = limits
         self._labels = labels
 
-    def run(self, item: Item, image: str, wanted: RepositoryTests) -> TestedRepository:
+    def run(self, item: Item, image: str, wanted: RepositoryTests) -> RepositoryTestRun:
         """Return how the tests ended.
 
         Raises:
@@ -57,7 +57,7 @@ class JudgeContainer:
 
         # Tests may be silent for long.
         self._client.timeout = max(self._client.timeout, self._limits.test_timeout + LAYOUT_SECONDS)
-        canaries = Canaries.drawn(wanted.runner, wanted.files, random.SystemRandom())
+        canaries = Canaries.draw(wanted.runner, wanted.files, random.SystemRandom())
         try:
             with self._container(image) as container:
                 self._client.put_archive(container, PLACE, _packed(wanted, canaries))
@@ -65,11 +65,11 @@ class JudgeContainer:
         except (DockerException, RequestException, HTTPError) as error:
             raise SandboxError(f"item {item.id}: the container that judges it failed: {error}") from error
 
-    def _judged(self, container: str, item: Item, wanted: RepositoryTests, canaries: Canaries) -> TestedRepository:
+    def _judged(self, container: str, item: Item, wanted: RepositoryTests, canaries: Canaries) -> RepositoryTestRun:
         laid_out = ["python3", "-I", f"{PLACE}/judge_tree.py"]
         status, said, in_time = self._execute(container, laid_out, {}, LAYOUT_SECONDS)
         if status == NOT_APPLIED:
-            return TestedRepository(end=RunEnd.NOT_APPLIED, output=said, canaries=canaries)
+            return RepositoryTestRun(end=RunEnd.NOT_APPLIED, output=said, canaries=canaries)
         if status != 0 or not in_time:
             raise SandboxError(
                 f"item {item.id}: its tests do not fit its tree, or that does not fit into sandbox.output_mb = "
@@ -87,7 +87,7 @@ class JudgeContainer:
             end = RunEnd.TIMEOUT
         elif status == KILLED:
             end = RunEnd.KILLED
-        return TestedRepository(end=end, output=said, exit_status=status, canaries=canaries)
+        return RepositoryTestRun(end=end, output=said, exit_status=status, canaries=canaries)
 
     def _execute(
         self, container: str, command: list[str], env: Mapping[str, str], seconds: float

@@ -11,8 +11,8 @@ from skillopt_airflow.tasks.scoring.choice_match import (
     ChoiceLetter,
     ChoiceMatch,
     choice_decision,
+    choices_by_letter,
     choices_named,
-    lettered,
     letters_named,
 )
 
@@ -119,11 +119,11 @@ def test_choices_may_have_their_letters_or_be_known_to_the_prompt_alone() -> Non
     ],
 )
 def test_choices_may_have_the_forms_of_public_datasets(choices: JsonValue) -> None:
-    assert lettered(choices) == {"A": "w", "B": "x"}
+    assert choices_by_letter(choices) == {"A": "w", "B": "x"}
     RULE.check("B", {"options": choices})
     assert [RULE.judge(answer, "B", {"options": choices}).hard for answer in ("B", "x", "A")] == [1, 1, 0]
     # They may be numbers, too.
-    assert lettered([1, 2.5, True, "x"]) == {"A": "1", "B": "2.5", "C": "true", "D": "x"}
+    assert choices_by_letter([1, 2.5, True, "x"]) == {"A": "1", "B": "2.5", "C": "true", "D": "x"}
 
 
 @pytest.mark.parametrize(("reference", "letter"), [("3", "C"), (3, "C"), ("y", "C"), ("(1)", "A")])
@@ -193,7 +193,7 @@ def test_feedback_names_what_was_expected_and_what_came() -> None:
 def test_every_choice_is_named_by_its_letter_and_by_its_text(texts: list[str], data: st.DataObject) -> None:
     unique = list({text.replace(" ", ""): text for text in texts if len(text.replace(" ", "")) > 2}.values())
     if unique:
-        choices = lettered(list(unique))
+        choices = choices_by_letter(list(unique))
         letter = data.draw(st.sampled_from(sorted(choices)))
         assert choices_named(letter, choices) == choices_named(choices[letter], choices) == {letter}
 

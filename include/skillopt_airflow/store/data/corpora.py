@@ -18,7 +18,7 @@ from skillopt_airflow.core.errors import Conflict, DataError
 from skillopt_airflow.store.data.places import LocalPlace, located, opened_without_links
 from skillopt_airflow.store.keys import CorpusKeys
 from skillopt_airflow.store.objects import ObjectStore, data_errors
-from skillopt_airflow.tasks.corpus import CorpusFile, CorpusManifest, corpus_manifest, why_no_name
+from skillopt_airflow.tasks.corpus import CorpusFile, CorpusManifest, corpus_manifest, name_flaw
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -148,7 +148,7 @@ class _Folder:
             found = sorted((entry for entry in entries if not entry.name.startswith(HIDDEN)), key=lambda one: one.name)
         for entry in found:
             name = f"{below}{entry.name}"
-            if reason := why_no_name(name):
+            if reason := name_flaw(name):
                 raise DataError(reason)
             if entry.is_dir(follow_symlinks=False):
                 yield from self._names(f"{name}/")
@@ -187,7 +187,7 @@ class _Bucket:
                 part.startswith(HIDDEN) for part in name.split("/") if part not in {".", ".."}
             ):
                 continue
-            if reason := why_no_name(name):
+            if reason := name_flaw(name):
                 raise DataError(reason)
             content = self.read(name)
             found.append(CorpusFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()))
