@@ -12,7 +12,7 @@ from skillopt_airflow.core.values.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.values.skill import length_warning
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import JsonObject, Patch, Split
-from skillopt_airflow.optimizer.answers import separate
+from skillopt_airflow.optimizer.answers import split_fallbacks
 from skillopt_airflow.report.view import diff_of
 from skillopt_airflow.training.rollouts.evaluation import draws_of, evaluation_chunks
 from skillopt_airflow.training.rollouts.rollout_plan import store_plan
@@ -125,7 +125,7 @@ def store_row(run: TrainingRun, given: GateInput, outcome: GateOutcome) -> None:
         edits=(*given.report.rows, *notes),
         diff=diff_of(skill.text, candidate.text),
         failure_patterns=patch.failure_patterns,
-        fallbacks=separate(patch.fallback),
+        fallbacks=split_fallbacks(patch.fallback),
         cancelled=0 if decision.bound is None else _cancelled(given),
         ended=max(one.ended for one in timings),
         seconds=timing.step_seconds(timings, _begun(run, moment, timings)),

@@ -9,7 +9,7 @@ from skillopt_airflow.core.run.timeline import Moment, edit_budget, sample, writ
 from skillopt_airflow.core.values.edits import EditApplyReport
 from skillopt_airflow.core.values.pictures import sizes
 from skillopt_airflow.core.values.types import ItemRef, JsonObject, Patch, Split
-from skillopt_airflow.optimizer.answers import joined
+from skillopt_airflow.optimizer.answers import join_fallbacks
 from skillopt_airflow.optimizer.comparison import Comparison, compare, guidance_edit
 from skillopt_airflow.optimizer.comparison import slow_update as write_guidance
 from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_skill
@@ -41,7 +41,7 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
         guided = pool.submit(_guidance, run, moment, models, comparison)
         remembered = pool.submit(_memory, run, moment, models, comparison)
         patch = guided.result()
-        patch = patch.model_copy(update={"fallback": joined(patch.fallback, remembered.result())})
+        patch = patch.model_copy(update={"fallback": join_fallbacks(patch.fallback, remembered.result())})
         return propose(run, moment, patch)
 
 

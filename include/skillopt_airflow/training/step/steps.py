@@ -13,7 +13,7 @@ from skillopt_airflow.core.values.edits import apply_edits, consolidated_edit, n
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, JsonObject, Note, Patch
 from skillopt_airflow.optimizer.aggregate import aggregate
-from skillopt_airflow.optimizer.answers import joined
+from skillopt_airflow.optimizer.answers import join_fallbacks
 from skillopt_airflow.optimizer.learning_rate import learning_rate, select
 from skillopt_airflow.optimizer.rewrite import consolidate, rewrite
 from skillopt_airflow.training.rollouts.rollout_plan import BATCH_AHEAD, Chunk, batch_chunks, store_plan
@@ -65,7 +65,7 @@ def _with_rate(
     chosen = learning_rate(models.optimizer, step.skill.text, merged, budget, step.scores, buffer, memory)
     run.store.put_model(run.keys.moment(moment).learning_rate, chosen)
     log.info("the optimizer chose learning rate %d: %s", chosen.rate, chosen.reason)
-    return merged.model_copy(update={"fallback": joined(merged.fallback, chosen.fallback)}), chosen.rate
+    return merged.model_copy(update={"fallback": join_fallbacks(merged.fallback, chosen.fallback)}), chosen.rate
 
 
 def _with_notes(run: TrainingRun, moment: Moment, step: StepInput, models: Assistants, ranked: Patch) -> Patch:
@@ -74,7 +74,7 @@ def _with_notes(run: TrainingRun, moment: Moment, step: StepInput, models: Assis
     if rules.skill_update_mode == "rewrite_from_suggestions":
         patch = rewrite(models.optimizer, step.skill.text, ranked, step.state.buffer)
     notes = _notes(run, models, step.skill, patch)
-    patch = patch.model_copy(update={"fallback": joined(patch.fallback, notes.fallback)})
+    patch = patch.model_copy(update={"fallback": join_fallbacks(patch.fallback, notes.fallback)})
     if notes.edits:
         run.store.put_model(key, notes)
     elif rules.use_skill_aware_reflection:
