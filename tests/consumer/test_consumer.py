@@ -178,10 +178,10 @@ TAMPERINGS = {
     "manifest of another target": (lambda s, v: changed(s, v.manifest, target="x"), "says target"),
     "alias no JSON": (lambda s, v: s.put_text(KEYS.champion, "{"), "is not JSON"),
     "alias no object": (lambda s, v: s.put_text(KEYS.champion, "[]"), "JSON object"),
-    "alias of another contract": (lambda s, v: changed(s, KEYS.champion, contract=2), "get a newer one"),
-    "alias with a wrong checksum": (lambda s, v: changed(s, KEYS.champion, sha256=OTHER), "do not fit together"),
+    "alias of another contract": (lambda s, v: changed(s, KEYS.champion, contract=2), "follows contract 2"),
+    "alias with a wrong checksum": (lambda s, v: changed(s, KEYS.champion, sha256=OTHER), "don't match"),
     "alias without a number": (lambda s, v: changed(s, KEYS.champion, sequence="x"), "has sequence 'x'"),
-    "alias that climbs": (lambda s, v: changed(s, KEYS.champion, version="../../x"), "do not fit together"),
+    "alias that climbs": (lambda s, v: changed(s, KEYS.champion, version="../../x"), "don't match"),
     "alias with a line end": (lambda s, v: changed(s, KEYS.champion, version="v0001-000000000000\n"), "do not fit"),
 }
 

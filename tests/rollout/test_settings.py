@@ -41,7 +41,7 @@ def test_of_a_declared_task_nothing_is_in_the_image() -> None:
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "said"), [("searchqa", f"(protocol-{PROTOCOL}/image-"), ("newer", "there is none of this name")]
+    ("benchmark", "said"), [("searchqa", f"(protocol-{PROTOCOL}/image-"), ("newer", "benchmark 'newer'")]
 )
 def test_an_image_of_another_program_makes_no_rollout(tmp_path: Path, benchmark: str, said: str) -> None:
     image_of = "protocol-0/image-000000000000"

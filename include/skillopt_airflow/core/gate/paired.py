@@ -1,11 +1,11 @@
-"""Two skills compared on the same items, with 95 % intervals of the difference and of each score.
+"""Paired comparison of two skills, with 95% confidence intervals of the difference and of each score.
 
-A group of items is one observation. Where groups have several items, the degrees of freedom are those of the effective
-number of groups, (sum m)^2 / sum m^2 of their sizes m, less 1; with fewer than three there is no interval.
+A group of items is one observation. If groups have several items, the degrees of freedom are the effective number of
+groups, (sum m)^2 / sum m^2 of their sizes m, minus 1. With fewer than three effective groups there is no interval.
 
-Intervals are as wide as if two more groups had been seen. Without these, where few of 17 items differ, or all are
-right, an interval from the items' own spread holds the truth in less than 87 % of cases (Agresti and Coull 1998; Bonett
-and Price 2012, of paired outcomes). `python -m bench truth` measures how often these hold it.
+Two pseudo-groups widen the intervals. Without them, if few of 17 items differ, or all are right, the coverage of an
+interval from the items' own variance is below 87% (Agresti and Coull 1998; Bonett and Price 2012, for paired
+outcomes). `python -m bench truth` measures the coverage of these intervals.
 """
 
 import math
@@ -18,12 +18,12 @@ from skillopt_airflow.core.gate.item_scores import Evaluation, members, metric_v
 from skillopt_airflow.core.values.types import Value
 
 CONFIDENCE = 0.95
-"""Confidence of every interval."""
+"""Confidence level of all intervals."""
 NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 UNSEEN = 2
-"""Groups that are added to those that were seen."""
+"""Number of pseudo-groups."""
 FEWEST = 3.0
-"""Effective groups below which there is no interval."""
+"""Minimum of effective groups for an interval."""
 NEGLIGIBLE = 1e-12
 """Differences below this count as zero (rounding error)."""
 
@@ -31,11 +31,11 @@ Groups = Sequence[Sequence[float]]
 
 
 def of_difference(groups: Groups) -> tuple[float, float]:
-    """Return the interval of the mean of differences between -1 and 1; [-1, 1] where there is none.
+    """Return the interval of the mean of differences between -1 and 1; [-1, 1] if there is none.
 
-    A group counts as its sum. The two more have a sum of the usual size, the root mean square of those that are not 0,
-    one with either sign. In groups of one with differences of -1, 0 and 1 it is Bonett and Price's interval, but with a
-    sample's variance: of n groups it is wider by a factor of sqrt((n + 2) / (n + 1)).
+    A group counts as its sum. The pseudo-groups have opposite signs and the usual size, which is the root mean square
+    of the nonzero sums. For independent items with differences -1, 0 and 1 it is Bonett and Price's interval with the
+    sample variance, which is wider by a factor of sqrt((n + 2) / (n + 1)) for n items.
     """
     if len(groups) < 2 or too_few(groups):
         return -1.0, 1.0
@@ -56,12 +56,11 @@ def of_difference(groups: Groups) -> tuple[float, float]:
 
 
 def of_score(groups: Groups) -> tuple[float, float]:
-    """Return the interval of the mean of scores between 0 and 1; [0, 1] where there is none.
+    """Return the interval of the mean of scores between 0 and 1; [0, 1] if there is none.
 
-    Wilson's score interval (1927) for as many 0/1 scores as would vary like these: averaged draws and partial credit
-    vary less, groups that hang together more. The two more groups vary halfway between independent 0/1 scores and
-    equal ones. Of single 0/1 scores of independent items it is Wilson's own; it stays inside [0, 1], and keeps a width
-    where all items agree.
+    It is Wilson's score interval (1927) for the number of 0/1 scores with the same variance: averaged draws and partial
+    credit vary less, correlated groups more. The pseudo-groups vary halfway between independent and equal 0/1 scores.
+    It stays inside [0, 1], and has a width if all items agree. For independent 0/1 scores it is Wilson's interval.
     """
     if not groups or too_few(groups):
         return 0.0, 1.0
@@ -78,7 +77,7 @@ def of_score(groups: Groups) -> tuple[float, float]:
     shrink = 1 + z * z / alike
     centre = (mean + z * z / (2 * alike)) / shrink
     reach = z / shrink * math.sqrt(binary / alike + (z / (2 * alike)) ** 2)
-    # At a mean of 0 or 1 the end of the interval is the mean itself, but for rounding.
+    # At a mean of 0 or 1 one end equals the mean, except for rounding.
     return max(0.0, min(mean, centre - reach)), min(1.0, max(mean, centre + reach))
 
 
@@ -99,7 +98,7 @@ def _grouped(groups: Groups) -> bool:
 
 
 def _quantile(groups: Groups) -> float:
-    """Return Student's t for groups, of which there may be few, and the normal quantile for items."""
+    """Return Student's t for groups, which may be few, and the normal quantile for independent items."""
     if not _grouped(groups):
         return NORMAL
     from scipy.special import stdtrit
@@ -108,11 +107,11 @@ def _quantile(groups: Groups) -> float:
 
 
 SAME_MEAN = 1e-12
-"""Scores that are this close are equal: far below one token of one item, far above the rounding of fractions."""
+"""Scores with a smaller difference are equal. It is far below one token of one item, and far above rounding errors."""
 
 
 class PairedTable(Value):
-    """Two skills on the items that both have a score for; scores are means of the gate metric over these."""
+    """Two skills on the items with a score under both; scores are means of the gate metric over these items."""
 
     wins: int
     losses: int
@@ -120,13 +119,12 @@ class PairedTable(Value):
     score: float
     other_score: float
     delta: float
-    """Mean over the items of the first skill's score less the other's."""
+    """Mean difference: the first skill's score minus the other's."""
     low: float
-    """Lower end of delta's 95 % interval; see `paired`."""
+    """Lower end of delta's 95% confidence interval; see `paired`."""
     high: float
-    """Upper end of delta's 95 % interval."""
     groups: int | None = None
-    """Groups that the items come from; None if they have none, and are taken as independent of each other."""
+    """Number of the items' groups; None if the items are independent."""
 
     @property
     def pairs(self) -> int:
@@ -134,7 +132,7 @@ class PairedTable(Value):
 
     @property
     def better(self) -> bool:
-        """True if the first skill is strictly better; equal fractions that floats round apart are a tie."""
+        """True if the first skill is strictly better; rounding errors count as ties."""
         return self.delta > SAME_MEAN
 
     @property
@@ -143,19 +141,15 @@ class PairedTable(Value):
 
 
 def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> PairedTable:
-    """Compare on the items that both were scored on, so that a missing item favours neither.
+    """Compare on the items with a score under both, so missing items favor neither.
 
-    delta's interval counts an item's draws as one observation, since they were averaged before, and those of a group
-    as well.
+    For delta's interval, an item's averaged draws are one observation, and so are the items of a group.
     """
     return _table(_values(candidate, other, rules), other.groups | candidate.groups)
 
 
 def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] = ()) -> PairedTable:
-    """Compare by the gate metric of items, (first, other) of each, and the group of each; see `paired`.
-
-    Without groups the items are independent.
-    """
+    """Like `paired`, for pairs (first, other) of gate metrics and the items' groups; none if independent."""
     named = {str(place): group for place, group in enumerate(groups)}
     return _table([(str(place), mine, theirs) for place, (mine, theirs) in enumerate(values)], named)
 
@@ -173,7 +167,7 @@ def _table(values: Sequence[tuple[str, float, float]], groups: Mapping[str, str]
         score=score,
         other_score=other_score,
         delta=delta,
-        # Of two means, and of the differences' mean: they may be rounded apart.
+        # delta is a difference of means, and the interval is of the mean difference: rounding may separate them.
         low=min(low, delta),
         high=max(high, delta),
         groups=len(observed) if any(item in groups for item in changes) else None,
@@ -181,19 +175,19 @@ def _table(values: Sequence[tuple[str, float, float]], groups: Mapping[str, str]
 
 
 def differences(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> dict[str, float]:
-    """Return the gate metric of the candidate less the other's by item id, for items that both have a score for."""
+    """Return the differences of the gate metric, candidate minus other, by item id for items with both scores."""
     return {item: mine - theirs for item, mine, theirs in _values(candidate, other, rules)}
 
 
 def signs(changes: Collection[float]) -> tuple[int, int]:
-    """Count the wins and the losses among differences; graded scores count by the sign alone."""
+    """Count wins and losses by the sign of the differences."""
     return sum(change > SAME_MEAN for change in changes), sum(change < -SAME_MEAN for change in changes)
 
 
 def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, float]:
-    """Return the 95 % interval of an evaluation's mean gate metric; [0, 1] when no item was scored.
+    """Return the 95% confidence interval of an evaluation's mean gate metric; [0, 1] without scored items.
 
-    An evaluation that was cut short has none: the items that ran are no random ones.
+    It is also [0, 1] for an evaluation that was cut short, because its items aren't a random sample.
     """
     if evaluation.cancelled:
         return 0.0, 1.0

@@ -61,7 +61,7 @@ _REQUEST = {
 
 
 class OpenAIResponses(WireFormat):
-    """Responses, which have a field neither for a seed nor for switching or limiting thinking."""
+    """Responses, which have no field for a seed, and none to switch or limit thinking."""
 
     name = "openai"
     aliases = ("openai-responses",)
@@ -72,7 +72,6 @@ class OpenAIResponses(WireFormat):
     limits = ("max_output_tokens",)
 
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether there is a list of outputs that the provider didn't break off."""
         return isinstance(document.get("output"), list) and document.get("status") not in ("failed", "cancelled")
 
     def sampling(

@@ -93,7 +93,7 @@ def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, 
             try:
                 judge.call(b"", case.benchmark)
             except ProcessLost as error:
-                _failed(case, f"the judge did not get ready: {error} {error.said}")
+                _failed(case, f"the judge did not get ready: {error} {error.error_output}")
             return _answer(judge, case)
 
 
@@ -106,7 +106,7 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
             _failed(case, f"the judge: {error}")
         if error.status == -signal.SIGKILL:
             _failed(case, "the judge was killed, as the kernel does where the worker's memory ends")
-        log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.said)
+        log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.error_output)
     except DataError as error:
         log.warning("Item %s: the judge refuses its files: %s", case.item.id, error)
     return None
