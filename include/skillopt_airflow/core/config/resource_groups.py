@@ -1,4 +1,4 @@
-"""The knobs of what a run uses: budget, models, data, containers, the object store, searches and sessions."""
+"""The knobs of a run's resources: budget, models, data, containers, object store, searches and sessions."""
 
 from typing import Annotated, Literal, Self
 
@@ -10,61 +10,60 @@ from skillopt_airflow.core.config.sampling import MAX_THOUGHTS, Effort, OutputFo
 
 
 class SessionGroup(Group):
-    """Sessions, in which the target acts turn by turn, in at most `model.max_turns` turns; for some benchmarks."""
+    """Sessions of some benchmarks, in which the target acts in at most `model.max_turns` turns."""
 
     history: Literal["last_turns", "conversation"] = "last_turns"
-    """What the target of harness chat knows of its turns before: last_turns asks it afresh each time and shows the last
-    two, conversation goes on with one conversation. Harness tools always has one conversation."""
+    """Memory of harness chat: last_turns starts a new conversation per turn that shows the last two, conversation
+    continues one conversation. Harness tools always continues one conversation."""
 
 
 TRIES = 4
 TRY_SECONDS = 20.0
 MAX_PAUSE = 20.0
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 SEARCH_PATIENCE = TRIES * (TRY_SECONDS + MAX_PAUSE)
-"""Seconds after which no answer can come."""
+"""Seconds after which all attempts have ended."""
 
 
 class SearchGroup(Group):
-    """The server of the target's searches."""
+    """The search server of the target."""
 
     conn_id: ObjectName | None = None
     """Airflow connection (type http) of a search server, such as skillopt_search; its extra has the kind: searxng,
-    brave or tavily. When unset, searches look through the documents that an item brings with it, and nothing leaves
-    the host."""
+    brave or tavily. Default: none; searches use the documents of the item, and nothing leaves the host."""
 
 
 JUDGE_CONN_ID = "skillopt_judge"
-"""Connection of the judge where none is named, if Airflow has it."""
+"""Default connection of the judge, if Airflow has it."""
 RATIO = r"^\d+:\d+:\d+(:\d+)?$"
-# YAML takes 2:1:7 without quotes for a number.
+# YAML reads 2:1:7 without quotes as a number.
 RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
-# Docker takes 0 for no limit.
+# In Docker, 0 means no limit.
 MEMORY = r"^[1-9]\d*[kmg]$"
 MEMORY_SPELLED = "write it as 512m or 4g"
 PREFIX = r"^([^/]+/)*$"
 
 
 class Price(Group):
-    """A model's price in US dollars for a million tokens."""
+    """A model's price in US dollars per million tokens."""
 
     input: Annotated[float, Field(ge=0.0)]
-    """Tokens that the model reads."""
+    """Price of tokens that the model reads."""
     output: Annotated[float, Field(ge=0.0)]
-    """Tokens that the model writes."""
+    """Price of tokens that the model writes."""
 
 
 class BudgetGroup(Group):
-    """Limits on model calls; a run that would pass one stops after the current step."""
+    """Limits on model calls; a run that would exceed one stops after the current step."""
 
     max_calls: Positive | None = None
-    """Model calls of the run, target and optimizer together; no limit when unset."""
+    """Model calls of the run, for target and optimizer together. Default: no limit."""
     max_tokens: Positive | None = None
-    """Tokens read and written, target and optimizer together; no limit when unset."""
+    """Tokens read and written, for target and optimizer together. Default: no limit."""
     max_usd: Annotated[float, Field(gt=0.0)] | None = None
-    """US dollars; no limit when unset. Every model that the run asks needs a known price then."""
+    """US dollars; requires a known price for each model of the run. Default: no limit."""
     prices: dict[str, Price] = Field(default_factory=dict)
-    """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
+    """Prices by model, such as openai-chat:gpt-5; they take precedence over the package genai-prices."""
 
     @property
     def is_limited(self) -> bool:
@@ -72,65 +71,64 @@ class BudgetGroup(Group):
 
 
 class ModelGroup(Group):
-    """The frozen target, the optimizer, and how they are reached."""
+    """The target and optimizer models, the judge model, and their connections."""
 
     target_conn_id: ObjectName = "skillopt_target"
-    """Airflow connection (type pydanticai) of the model that executes items."""
+    """Airflow connection (type pydanticai) of the target model."""
     optimizer_conn_id: ObjectName = "skillopt_optimizer"
-    """Airflow connection (type pydanticai) of the model that writes edits."""
+    """Airflow connection (type pydanticai) of the optimizer model."""
     target: ObjectName | None = None
-    """Target model such as openai-chat:gpt-5; the connection's own when unset."""
+    """Target model, such as openai-chat:gpt-5. Default: the connection's model."""
     optimizer: ObjectName | None = None
-    """Optimizer model; the connection's own when unset."""
+    """Optimizer model. Default: the connection's model."""
     judge_conn_id: ObjectName | None = None
-    """Airflow connection (type pydanticai) of the model that judges answers, in a benchmark that asks one; when unset
-    skillopt_judge, or where there is none the optimizer's."""
+    """Airflow connection (type pydanticai) of the judge model, for benchmarks that use one. Default: skillopt_judge if
+    it exists, else the optimizer's connection."""
     judge: ObjectName | None = None
-    """Model that judges answers; the connection's own when unset."""
+    """Judge model. Default: the connection's model."""
     harness: HarnessName = "chat"
     """Program that runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
     max_turns: Positive = 1
-    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
+    """Maximum answers of the target per item: turns of a conversation with the benchmark's feedback, or model calls of
     harness tools, which needs at least 2. The agent CLIs set their own limits."""
     reasoning_effort: Effort | None = None
-    """Reasoning effort of the target; the provider's default when unset."""
+    """Reasoning effort of the target. Default: the provider's."""
     optimizer_reasoning_effort: Effort | None = None
-    """Reasoning effort of the optimizer; the provider's default when unset."""
+    """Reasoning effort of the optimizer. Default: the provider's."""
     optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    """Sampling temperature of the optimizer; the provider's default when unset."""
+    """Sampling temperature of the optimizer. Default: the provider's."""
     optimizer_pool: ObjectName = "default_pool"
-    """Airflow pool of the tasks that ask the optimizer; fixed when the DAG is parsed."""
+    """Airflow pool of the tasks that call the optimizer. Fixed at DAG parse time."""
     optimizer_max_tokens: Positive | None = None
-    """Most tokens of one answer of the optimizer, or the judge, its thinking included. Default: 1,000 to 32,000 by the
-    purpose of the call, and its thinking. A higher value doesn't raise these."""
+    """Maximum tokens per answer of the optimizer or the judge, including thinking. Default: 1,000 to 32,000 by the
+    purpose of the call, plus its thinking. A higher value doesn't raise these."""
     optimizer_output: OutputForm = "auto"
-    """How the optimizer and the judge give structured answers: by tools, as text, or auto. Auto uses tools unless the
-    preflight, or the server, shows that they don't work."""
+    """Form of structured answers of the optimizer and the judge: tools, text or auto. Auto uses tools unless the
+    preflight or the server shows that they don't work."""
     optimizer_thinking: Thinking | None = None
     """Switches the thinking of the optimizer on or off, or limits it to a number of tokens. Default: the provider's."""
     thinking: Thinking | None = None
     """Switches the thinking of the target on or off, on servers with a chat template for it (Qwen on vLLM), or limits
     it to a number of tokens. Default: the provider's."""
     seed: int | None = None
-    """Sampling seed of the target, counted up by the draw; none is sent when unset."""
+    """Sampling seed of the target, to which the number of the draw is added. Default: none."""
     batch: bool = False
-    """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
-    minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
+    """Send evaluation and test items as one job of the provider's batch API, at half the price and in hours instead of
+    minutes. For harness chat with one turn. Fixed at DAG parse time."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    """Sampling temperature of the target; the provider's default when unset."""
+    """Sampling temperature of the target. Default: the provider's."""
     max_tokens: Positive = 16_384
-    """Most tokens of one answer of the target."""
+    """Maximum tokens per answer of the target."""
     concurrency: Positive = 32
-    """Model calls of the run's rollouts in flight; the containers that run at the same time have equal shares, of at
-    least 1."""
+    """Concurrent model calls of the run's rollouts; concurrent containers get equal shares, at least 1 each."""
     call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
-    """Seconds that one try of a model call may take. A call of the optimizer ends after max_attempts of these."""
+    """Timeout in seconds per attempt of a model call. A call of the optimizer ends after max_attempts timeouts."""
     max_attempts: Positive = 5
-    """Tries of one model call that ends in 429, 5xx or a time-out."""
+    """Attempts per model call that ends in 429, 5xx or a timeout."""
 
     @property
     def optimizer_thoughts(self) -> int:
-        """Return the most tokens that the optimizer thinks before an answer; 0 if it isn't set to think."""
+        """The maximum of the optimizer's thinking tokens per answer; 0 if thinking isn't set."""
         if isinstance(self.optimizer_thinking, int):
             return self.optimizer_thinking
         thinks = self.optimizer_reasoning_effort is not None or self.optimizer_thinking == "on"
@@ -143,7 +141,7 @@ class ModelGroup(Group):
             ("optimizer_", self.optimizer_thinking, self.optimizer_max_tokens),
         ):
             if isinstance(thinking, int) and most is not None and thinking >= most:
-                raise ValueError(f"{role}thinking = {thinking} is a part of {role}max_tokens = {most}: lower it")
+                raise ValueError(f"{role}thinking = {thinking} is included in {role}max_tokens = {most}. Lower it")
         return self
 
     @model_validator(mode="after")
@@ -157,31 +155,31 @@ class DataGroup(Group):
     """The source of the items and their split."""
 
     uri: ObjectName = "sample"
-    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder; `*`
-    in that of a file stands for any characters of a name."""
+    """Local path (relative to the benchmark's folder), file:// or s3:// URL of a file or a split folder; `*` in a file
+    name matches any characters."""
     split_mode: Literal["ratio", "split_dir", "manifest"] = "ratio"
-    """ratio cuts one file (such as .json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or
-    another of these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""
+    """ratio divides one file (such as .json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or
+    another of these formats, and publish/items.json if it exists; manifest selects the ids in split_manifest."""
     split_manifest: ObjectName | None = None
-    """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json,
-    or of a folder with lists of ids in train|val|test/items.json; for split_mode manifest."""
+    """Path or URL of a JSON document with the ids of each split, such as another run's data_manifest.json, or of a
+    folder with lists of ids in train|val|test/items.json. For split_mode manifest."""
     split_ratio: Annotated[str, Field(pattern=RATIO), spelled(RATIO, RATIO_SPELLED)] = "2:1:7"
-    """Parts of train, val and test in ratio mode; a fourth is that of publish."""
+    """Parts of train, val and test in ratio mode; a fourth part is for publish."""
     split_seed: int = 42
     """Seed of the shuffle before a ratio split."""
     corpus: ObjectName | None = None
-    """Address, like uri, of a folder of documents that all items share; every sandbox can read it. Files and folders
-    whose names begin with a dot are left out."""
+    """Path or URL of a folder of documents that all items share; every sandbox can read it. Files and folders whose
+    names begin with a dot are left out."""
     limit: Positive | None = None
-    """Use only the first so many items of every split; all when unset."""
+    """Number of items to use from the start of each split. Default: all."""
     task_type: ObjectName | None = None
-    """Key of a record that holds the type of its task, or a list of types, by which scores are told, too;
-    metadata.subject is the key of an object in the record."""
+    """Key of a record with the type of its task, or a list of types, for scores by type. Can be a path, such as
+    metadata.subject."""
 
     @model_validator(mode="after")
     def _manifest(self) -> Self:
         if (self.split_mode == "manifest") != (self.split_manifest is not None):
-            raise ValueError("split_mode manifest and split_manifest need each other: set both or neither")
+            raise ValueError("split_mode manifest and split_manifest require each other. Set both or neither")
         return self
 
     @field_validator("split_ratio")
@@ -193,60 +191,58 @@ class DataGroup(Group):
 
 
 class SandboxGroup(Group):
-    """The containers that rollouts run in."""
+    """The containers of rollouts."""
 
     engine: Literal["docker", "kubernetes"] = "docker"
-    """Docker containers or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
+    """Docker containers or pods of a Kubernetes cluster. Fixed at DAG parse time."""
     docker_conn_id: ObjectName | None = None
-    """Airflow connection (type docker) of another engine; the worker's own engine when unset."""
+    """Airflow connection (type docker) of another engine. Default: the worker's engine."""
     kubernetes_conn_id: ObjectName = "kubernetes_default"
     """Airflow connection (type kubernetes) of the cluster."""
     namespace: ObjectName = "default"
     """Kubernetes namespace of the pods."""
     gateway_image: ObjectName = "skillopt-gateway:latest"
-    """Image of the model gateway and the courier, on a remote engine and in pods."""
+    """Image of the model gateway and the courier, for remote engines and pods."""
     image: ObjectName | None = None
-    """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
+    """Image that contains include/skillopt_airflow/rollout. Default: the project's image for the harness."""
     registry: ObjectName | None = None
-    """Registry, or a part of one, that has the project's own images, such as registry.example.com/skillopt; these are
-    all whose names begin with skillopt- and hold no slash. The engine's own images are meant when unset."""
+    """Registry, or a path in one, of the project's images, such as registry.example.com/skillopt. The names of these
+    images start with skillopt- and have no slash. Default: the engine's local images."""
     pull: Literal["missing", "always", "never"] = "missing"
     """Pull the image from its registry if it is missing, always or never."""
     items_per_container: Positive = 2000
-    """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
-    isolation from each other. Chunks have fewer, see max_containers; a stage has at most 1,024 chunks."""
+    """Maximum items of a chunk, which share a container unless they execute the target's code, as a limit for the
+    isolation of items. Chunks are smaller by default, see max_containers; a stage has at most 1,024 chunks."""
     max_containers: Positive = 4
-    """Containers of a stage at the same time, between which its items are divided evenly; fixed when the DAG is
-    parsed."""
+    """Concurrent containers of a stage, to which its items are distributed evenly. Fixed at DAG parse time."""
     cpus: Annotated[float, Field(gt=0.0)] = 1.0
-    """Processors that one container may use."""
+    """CPU limit per container."""
     memory: Annotated[str, Field(pattern=MEMORY), spelled(MEMORY, MEMORY_SPELLED)] = "512m"
-    """Memory that one container may use, swap included."""
+    """Memory limit per container, including swap."""
     output_mb: Positive = 256
-    """Megabytes that one container may write."""
+    """Output limit per container in megabytes."""
     timeout: Positive = 900
-    """Seconds that one container may run without an item ending; fixed when the DAG is parsed."""
+    """Timeout in seconds of a container in which no item ends. Fixed at DAG parse time."""
     code_timeout: Positive = 60
-    """Seconds that one execution of code which the target wrote may take."""
+    """Timeout in seconds per execution of the target's code."""
     test_timeout: Positive = 900
-    """Seconds that the tests which judge a repository may take, in a container of their own; fixed when the DAG is
-    parsed."""
+    """Timeout in seconds of a repository's tests, which run in a separate container. Fixed at DAG parse time."""
     item_registry: str = ""
-    """Registry, or a part of one, in front of the images that items name, such as registry.example.com/mirror; they are
-    taken as they are named when empty."""
+    """Registry, or a path in one, to prepend to the images that items name, such as registry.example.com/mirror.
+    Default: none."""
     pool: ObjectName = "default_pool"
-    """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
+    """Airflow pool of the tasks that run containers. Fixed at DAG parse time."""
     queue: ObjectName | None = None
-    """Queue of the tasks that need a Docker engine, for executors whose workers listen to queues; the executor's
-    default when unset. Fixed when the DAG is parsed."""
+    """Queue of the tasks that need a Docker engine, for executors with queues. Default: the executor's. Fixed at DAG
+    parse time."""
 
     @property
     def has_own_image(self) -> bool:
-        """Return whether the image is one of the project's own, which `registry` describes."""
+        """True if the image is one of the project's images, see `registry`."""
         return self.image is None or _is_own(self.image)
 
     def registered(self, image: str) -> str:
-        """Return the full name of an image, which is that in the registry for one of the project's own."""
+        """Return the full name of an image; names of the project's images get the registry."""
         return f"{self.registry}/{image}" if _is_own(image) and self.registry is not None else image
 
 
@@ -264,4 +260,4 @@ class StorageGroup(Group):
     artifact_bucket: ObjectName = "skillopt-artifacts"
     """Bucket of the published skills."""
     prefix: Annotated[str, Field(pattern=PREFIX), spelled(PREFIX, "write it as team-a/ or a/b/")] = ""
-    """Key prefix inside both buckets; empty, or ends with a slash."""
+    """Key prefix in both buckets; empty, or with a slash at the end."""
