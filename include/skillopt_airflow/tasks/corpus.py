@@ -68,7 +68,7 @@ def corpus_manifest(files: Sequence[CorpusFile]) -> CorpusManifest:
     """Return the manifest of a folder's files; raise DataError if there are none, too many, or too large ones."""
     ordered = sorted(files, key=lambda file: file.name)
     if not ordered:
-        raise DataError("the folder has no files")
+        raise DataError("the folder holds no file")
     if len(ordered) > MAX_FILES:
         raise DataError(f"it has {len(ordered):,} files; a corpus can have at most {MAX_FILES:,}")
     for file in ordered:
@@ -78,7 +78,7 @@ def corpus_manifest(files: Sequence[CorpusFile]) -> CorpusManifest:
             )
     manifest = CorpusManifest(files=tuple(ordered), archives=_archives(ordered))
     if manifest.size > MAX_CORPUS_BYTES:
-        raise DataError(f"its files have {manifest.size:,} bytes in total; the limit is {MAX_CORPUS_BYTES:,}")
+        raise DataError(f"its files together have {manifest.size:,} bytes; the limit is {MAX_CORPUS_BYTES:,}")
     return manifest
 
 

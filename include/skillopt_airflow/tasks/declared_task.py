@@ -132,7 +132,7 @@ class DeclaredFilesTask(DeclaredTask):
             raise DataError("task.files: the record names no file")
         pictures = [file for short_repr in self._pictures(record).values() for file in short_repr]
         if len(pictures) > MAX_PICTURES:
-            raise DataError(f"task.pictures: the record has {len(pictures)} pictures; the limit is {MAX_PICTURES}")
+            raise DataError(f"task.pictures: an item can have {MAX_PICTURES} pictures, not {len(pictures)}")
         return item.model_copy(update={"files": (*files, *pictures)})
 
     def task(self, public: JsonObject) -> str:
@@ -211,8 +211,8 @@ def _present(record: JsonObject, column: str, key: str) -> JsonValue:
     if value is None:
         columns = ", ".join(name for name, found in record.items() if found is not None)
         raise DataError(
-            f"{key}: the record has no {column!r}, or it is empty. Fill it in, or remove the record. Its columns: "
-            f"{columns}"
+            f"{key}: the record has no {column!r}, or it is empty; its columns: {columns}. Fill it in, or remove the "
+            "record"
         )
     return value
 
@@ -248,11 +248,11 @@ def _check_names(files: Sequence[ItemFile]) -> None:
     by_name: dict[str, str] = {}
     for file in files:
         if by_name.get(file.name) == file.path:
-            raise DataError(f"task.files: {file.path!r} is listed twice")
+            raise DataError(f"task.files: {file.path!r} is named twice")
         if file.name in by_name:
             raise DataError(
-                f"task.files: the target sees both {by_name[file.name]!r} and {file.path!r} as {file.name}, without "
-                "folders and with _ for all characters except letters from A to Z, digits, ., _ and -. Rename one"
+                f"task.files: {by_name[file.name]!r} and {file.path!r} have the same name for the target, {file.name}, "
+                "without folders and with _ for all characters except letters from A to Z, digits, ., _ and -. Rename one"
             )
         by_name[file.name] = file.path
 
@@ -292,7 +292,7 @@ class JudgedTask(DeclaredFilesTask):
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 where the rules are certain that the answer is right, else 0."""
         certain = self._certain(item, trajectory)
-        doubt = "; the rules can't decide whether it agrees" if certain is None else ""
+        doubt = "; the rules cannot tell whether it agrees" if certain is None else ""
         feedback = f'expected "{" or ".join(_expected(item))}"; answered "{trajectory.answer}"{doubt}'
         return Score(hard=float(certain is True), soft=float(certain is True), feedback=feedback)
 

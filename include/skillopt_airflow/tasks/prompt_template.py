@@ -168,7 +168,7 @@ def _environment() -> "Environment":
     def finalize(value: object) -> object:
         # Their repr holds a memory address, which differs per process.
         if isinstance(value, Iterator):
-            raise TypeError(f"a {type(value).__name__} cannot be shown; add | list or | join(', ')")
+            raise TypeError(f"a {type(value).__name__} cannot be shown: add | list or | join(', ')")
         # Undefined values and methods are callable, too, and raise their own errors.
         if callable(value) and not isinstance(value, StrictUndefined | Method):
             raise _no_field(getattr(value, "__name__", type(value).__name__))

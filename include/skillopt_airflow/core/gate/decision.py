@@ -1,4 +1,4 @@
-"""The validation gate (paper section 3.5): a pure function of paired per-item scores."""
+"""The validation gate (paper section 3.5), a pure function of paired item scores."""
 
 from collections.abc import Iterable
 
@@ -14,11 +14,11 @@ __all__ = ["Action", "GateDecision", "decide"]
 
 UNGATED = "taken without the gate"
 EQUAL = "equal to the current skill"
-"""Begin the reason of a candidate that was taken whatever it scores, and of one with nothing new to measure."""
+"""Beginnings of the reasons for candidates that were accepted without the gate, and for those without changes."""
 
 
 class GateDecision(Document):
-    """The verdict and the numbers behind it."""
+    """The verdict and its numbers."""
 
     action: Action
     reason: str
@@ -26,24 +26,24 @@ class GateDecision(Document):
     policy: str
     coverage: float
     against_current: PairedTable
-    """After an early rejection over the items that ran, which are the hard ones: see bound."""
+    """After an early rejection, only over the items that ran, which are the hard ones; see bound."""
     against_best: PairedTable
     statistic: float | None = None
-    """The policy's p-value; None if it computes none, or did not get that far."""
+    """The policy's p-value, if it computed one."""
     bound: float | None = None
-    """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
+    """After an early rejection, the upper bound of the candidate's mean over the items with a current score."""
     density: float | None = None
-    """The candidate's score for each 1,000 tokens of its text; None if it was not measured on all items."""
+    """The candidate's score per 1,000 tokens of its text; None if it wasn't measured on all items."""
     weighed: tuple[float, float] | None = None
-    """Scores of candidate and best with what their density adds, where that has a say in the choice of the best."""
+    """Scores of candidate and best including their density, if the choice of the best uses it."""
     candidate_mean: float | None = None
-    """The candidate's mean of the gate metric over all items that it has a score for, where it was measured whole."""
+    """The candidate's mean of the gate metric over its scored items, if the evaluation is complete."""
     interval: tuple[float, float] | None = None
-    """95 % interval of that mean."""
+    """95% confidence interval of that mean."""
     by_type: tuple[TypeScore, ...] = ()
-    """The candidate's scores by the type of task, where items have one and all were measured."""
+    """The candidate's scores by type of task, if items have types and the evaluation is complete."""
     memory_only: bool = False
-    """True of an epoch's end that made no candidate: it left the optimizer a memory."""
+    """True for an epoch's end without a candidate, which only left a memory for the optimizer."""
 
     @property
     def ungated(self) -> bool:
@@ -51,7 +51,7 @@ class GateDecision(Document):
 
     @property
     def equal(self) -> bool:
-        """Return whether the candidate is the current skill itself, so that nothing ran."""
+        """True if the candidate equals the current skill, so nothing ran."""
         return self.reason.startswith(EQUAL)
 
 
@@ -63,14 +63,14 @@ def decide(
     force: bool = False,
     skills: tuple[SkillDocument, SkillDocument] | None = None,
 ) -> GateDecision:
-    """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
+    """Accept a candidate that is strictly better than current and passes the policy; compare it with best, too.
 
-    Under a policy with a level, both must also hold with each item that only one of the two has a score for counted
-    against the candidate: the items that fail are no random sample. No protected item may lose under any policy.
+    Under a policy with a level, both conditions must also hold if items with only one score count against the candidate,
+    because failed items aren't a random sample. Protected items must not lose under any policy.
 
-    With `force`, or without use_gate, the candidate is taken and the reason tells what the gate would have said.
+    With `force`, or without use_gate, the candidate is accepted, and the reason contains the gate's verdict.
 
-    `skills` are (candidate, best): their density counts in the comparison with best, but never in the one with current.
+    `skills` are (candidate, best); their density counts only in the comparison with best.
     """
     evidence = evidence_of(candidate, current, rules)
     against_best = paired(candidate, best, rules)
@@ -105,7 +105,7 @@ def decide(
 def reject(
     evaluation: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup, reason: str
 ) -> GateDecision:
-    """Reject a candidate on less than its whole evaluation, without asking the policy."""
+    """Reject a candidate on an incomplete evaluation, without the policy."""
     return GateDecision(
         action=Action.REJECT,
         reason=reason,
@@ -118,7 +118,7 @@ def reject(
 
 
 def judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
-    """Apply the policy; whatever it is, a candidate that is not strictly better is rejected."""
+    """Apply the policy to a candidate that is strictly better; reject any other."""
     table = evidence.table
     if not table.better:
         reason = f"{table.score:.4f} is not better than current {table.other_score:.4f}"
@@ -127,15 +127,15 @@ def judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
 
 
 def unknown_protected_items(item_ids: Iterable[str], rules: EvaluationGroup) -> tuple[str, ...]:
-    """Return the protected items that are not among these; a misspelt id would protect nothing."""
+    """Return the protected items that aren't in `item_ids`, since a misspelled id would protect nothing."""
     known = set(item_ids)
     return tuple(item for item in rules.gate_protected_items if item not in known)
 
 
 def _protected(candidate: Evaluation, evidence: Evidence, rules: EvaluationGroup) -> Verdict | None:
-    """Return why the protected items forbid an acceptance; None if they do not.
+    """Return a verdict if protected items prevent an acceptance.
 
-    An item that has no score under the current skill cannot lose; one without a score under the candidate is open.
+    An item without a score under the current skill can't lose; one without a score under the candidate is undecided.
     """
     protected = rules.gate_protected_items
     if lost := [item for item in protected if signs([evidence.differences.get(item, 0.0)]) == (0, 1)]:
@@ -147,7 +147,7 @@ def _protected(candidate: Evaluation, evidence: Evidence, rules: EvaluationGroup
 
 
 def _worst_case(verdict: Verdict, candidate: Evaluation, current: Evaluation, rules: EvaluationGroup) -> Verdict:
-    """Return an acceptance if it holds with the items that only one skill has a score for against the candidate."""
+    """Return the acceptance if it also holds when items with only one score count against the candidate."""
     missing = len(candidate.scores.keys() ^ current.scores.keys())
     if not missing or not policy_of(rules).has_level:
         return verdict
@@ -156,7 +156,7 @@ def _worst_case(verdict: Verdict, candidate: Evaluation, current: Evaluation, ru
     if then.action is Action.ACCEPT:
         return verdict
     items = "1 item has" if missing == 1 else f"{missing} items have"
-    reason = f"{verdict.reason}, but {items} a score under one skill alone, and counted against it: {then.reason}"
+    reason = f"{verdict.reason}, but {items} a score under only one skill, and counted against it: {then.reason}"
     return Verdict(action=Action.INDECISIVE, reason=reason, statistic=verdict.statistic)
 
 

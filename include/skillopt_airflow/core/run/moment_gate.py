@@ -1,4 +1,4 @@
-"""The gate of a moment: from a candidate's rollouts to the verdict and the state that the moment ends with."""
+"""The gate of a moment: from a candidate's rollouts to the verdict and the moment's final state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,49 +27,48 @@ class SkillVersion(NamedTuple):
 
 @dataclass(frozen=True)
 class GateInput:
-    """Everything that decides on a moment's candidate."""
+    """The input of the decision on a moment's candidate."""
 
     moment: Moment
     config: TrainConfig
     before: RunState
     record: TrackRecord
-    """That of `before`, which only names it."""
+    """The record of `before`, which has only its name."""
     current: SkillVersion
     best: SkillDocument
     candidate: SkillVersion
     items: Sequence[ItemRef]
     """The selection split."""
     rollouts: Mapping[str, Sequence[RolloutResult]]
-    """The candidate's by item id, one per draw; not read if the candidate is the current skill."""
+    """The candidate's rollouts by item id, one per draw; unused if the candidate equals the current skill."""
     report: EditApplyReport
-    """The edits that made the candidate."""
+    """The candidate's edits."""
     ranked: Patch | None
-    """The edits that selection kept; a step has them."""
+    """The selected edits of a step."""
     reflected: ReflectedItems | None
-    """The items that a step reflected on."""
+    """The items in a step's reflection."""
     notes: Sequence[Edit]
-    """Edits that enter the skill whatever the verdict."""
+    """Edits that are applied whatever the verdict."""
     memory: str | None
-    """What the optimizer keeps in mind from now on; None if the moment leaves no memory."""
+    """The optimizer's new memory; None if the moment leaves none."""
     stop: str
-    """Why the run stops after this moment; empty if it goes on."""
+    """The reason why the run stops after this moment; empty if it continues."""
 
 
 class GateOutcome(NamedTuple):
-    """The verdict, and everything that follows from it."""
+    """The verdict and its effects."""
 
     evaluation: Evaluation
-    """The candidate's, cut short if it was rejected early."""
+    """The candidate's evaluation, which is incomplete after an early rejection."""
     decision: GateDecision
     state: RunState
     versions: Mapping[int, SkillVersion]
     """The versions that the moment adds, by number."""
     notes_report: EditApplyReport | None
-    """The outcome of each note that was added without the gate; None if nothing was added."""
+    """The report on notes, which bypass the gate; None if none was added."""
 
 
 def pass_gate(given: GateInput) -> GateOutcome:
-    """Decide on the candidate; nothing is read or stored."""
     before, candidate = given.before, given.candidate.skill
     evaluation, decision = _judged(given)
     number = before.newest + 1
@@ -110,13 +109,13 @@ def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
     )
     forced = moment.kind == "slow_update" and not config.optimizer.slow_update_gate
     skills = (given.candidate.skill, given.best) if rules.use_semantic_density else None
-    # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
+    # Even force doesn't accept an unmeasured candidate, because later candidates couldn't be compared with it.
     decision = decide(evaluation, current, best, rules, force=forced and covers(evaluation, rules), skills=skills)
     return evaluation, decision.model_copy(update=_findings(given, evaluation))
 
 
 def _findings(given: GateInput, evaluation: Evaluation) -> dict[str, Any]:
-    """Return the verdict's fields about the candidate by itself; only its mean if too few items have a score."""
+    """Return the decision's fields about the candidate itself; only its mean if too few items have a score."""
     rules = given.config.evaluation
     if not evaluation.scores:
         return {}
@@ -132,9 +131,9 @@ def _findings(given: GateInput, evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _with_notes(given: GateInput, outcome: GateOutcome) -> GateOutcome:
-    """Return the outcome with the notes in the current skill, as one more version with the scores of the last.
+    """Return the outcome with the notes in the current skill, as a new version with the same scores.
 
-    The best skill has no notes that were not measured with it.
+    The best skill gets no unmeasured notes.
     """
     if not given.notes:
         return outcome

@@ -77,7 +77,7 @@ def alternatives(reference: JsonValue) -> list[str]:
     """Return the values of a reference, one or a list, as strings; raise DataError if one has another type."""
     values = reference if isinstance(reference, list) else [reference]
     if not values:
-        raise DataError("expected a value or a non-empty list of values, got an empty list")
+        raise DataError("expected a value or a list of at least one, got an empty list")
     return [_text(value) for value in values]
 
 
