@@ -252,7 +252,7 @@ def _check_names(files: Sequence[ItemFile]) -> None:
         if file.name in by_name:
             raise DataError(
                 f"task.files: {by_name[file.name]!r} and {file.path!r} have the same name for the target, {file.name}, "
-                "without folders and with _ for all characters except letters from A to Z, digits, ., _ and -. Rename one"
+                "without folders and with _ for all characters except A to Z, digits, ., _ and -. Rename one"
             )
         by_name[file.name] = file.path
 
