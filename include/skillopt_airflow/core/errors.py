@@ -137,7 +137,7 @@ UNAVAILABLE = (StoreUnavailable, EngineUnavailable, ModelUnavailable)
 """The kinds that a retry may fix."""
 
 
-def together(errors: Sequence[SkillOptError]) -> SkillOptError:
+def merge_errors(errors: Sequence[SkillOptError]) -> SkillOptError:
     """Return one error with the messages of all, one per line; it is temporary only if all errors are."""
     lasting = [error for error in errors if not isinstance(error, UNAVAILABLE)]
     found = lasting if lasting else errors
@@ -145,7 +145,7 @@ def together(errors: Sequence[SkillOptError]) -> SkillOptError:
 
 
 @contextmanager
-def kept(failures: list[SkillOptError]) -> Iterator[None]:
+def collect_errors(failures: list[SkillOptError]) -> Iterator[None]:
     """Append an error of the block to `failures`."""
     try:
         yield

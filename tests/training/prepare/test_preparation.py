@@ -10,7 +10,7 @@ import pytest
 
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate.run_gates import Question, item_mark
-from skillopt_airflow.core.run.budget import MEASURING, ModelPrice
+from skillopt_airflow.core.run.budget import MEASURING_ROLES, ModelPrice
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.training.champion.night import settle_night
 from skillopt_airflow.training.champion.night_plan import Commands, prepare_night
@@ -114,7 +114,7 @@ def test_a_settled_night_keeps_its_items_and_asks_no_model(tmp_path: Path) -> No
         return training
 
     first = done()
-    assert first.models.checked == [MEASURING]
+    assert first.models.checked == [MEASURING_ROLES]
     stored = first.run.keys.items(Split.FRESH)
     before = nights.store.get_bytes(stored)
     stored_night(tmp_path, 2)
@@ -177,7 +177,7 @@ def test_the_seed_of_an_evaluation_is_the_one_that_a_training_has_measured() -> 
     assert training.rollouts
     assert not evaluation.rollouts
     # It checks no model that it doesn't ask.
-    assert evaluation.models.checked == [MEASURING]
+    assert evaluation.models.checked == [MEASURING_ROLES]
 
 
 def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:

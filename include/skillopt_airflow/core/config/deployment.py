@@ -72,7 +72,7 @@ class Deployment(Group):
     """Patterns of paths that all hosts share, for data outside S3."""
 
 
-def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[str]:
+def disallowed_knobs(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[str]:
     """Return a sentence for each knob whose value a run may not choose.
 
     Args:

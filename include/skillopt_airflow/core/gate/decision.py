@@ -8,7 +8,7 @@ from skillopt_airflow.core.gate.measured_score import TypeScore
 from skillopt_airflow.core.gate.paired import SAME_MEAN, PairedTable, paired, signs
 from skillopt_airflow.core.gate.policies import Action, Evidence, Verdict, evidence_of, policy_of
 from skillopt_airflow.core.values.documents import Document
-from skillopt_airflow.core.values.skill import SkillDocument, weighed
+from skillopt_airflow.core.values.skill import SkillDocument, weighted_score
 
 __all__ = ["Action", "GateDecision", "decide"]
 
@@ -162,7 +162,7 @@ def _worst_case(verdict: Verdict, candidate: Evaluation, current: Evaluation, ru
 
 def _weighed(against_best: PairedTable, skills: tuple[SkillDocument, SkillDocument]) -> tuple[float, float]:
     candidate, best = skills
-    return weighed(against_best.score, candidate), weighed(against_best.other_score, best)
+    return weighted_score(against_best.score, candidate), weighted_score(against_best.other_score, best)
 
 
 def _ranked(

@@ -30,7 +30,7 @@ def group_sizes(groups: Sequence[str]) -> tuple[int, ...]:
     return (*Counter(group for group in groups if group).values(), *[1] * groups.count(""))
 
 
-def members(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[float]]:
+def group_values(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[float]]:
     """Return the items' values by group; an item without a group forms its own."""
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for item, value in sorted(items.items()):
@@ -39,8 +39,8 @@ def members(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[
     return list(found.values())
 
 
-def sums(items: Mapping[str, float], groups: Mapping[str, str]) -> list[float]:
-    return [math.fsum(values) for values in members(items, groups)]
+def group_sums(items: Mapping[str, float], groups: Mapping[str, str]) -> list[float]:
+    return [math.fsum(values) for values in group_values(items, groups)]
 
 
 Metric = Literal["hard", "soft", "mixed"]

@@ -9,7 +9,7 @@ from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.gate.item_scores import Evaluation, covers, metric_value
 from skillopt_airflow.core.gate.paired import interval
-from skillopt_airflow.core.values.failure_reasons import too_few
+from skillopt_airflow.core.values.failure_reasons import low_coverage
 from skillopt_airflow.core.values.types import UnitInterval, Value
 
 
@@ -78,6 +78,6 @@ def require_coverage(evaluation: Evaluation, rules: EvaluationGroup, measured: s
     """Raise DataError if fewer than `min_coverage` of the items have a score; `measured` names skill and items."""
     if not covers(evaluation, rules):
         raise DataError(
-            f"{measured}: {too_few(evaluation.coverage, rules.min_coverage, evaluation.reason)}"
+            f"{measured}: {low_coverage(evaluation.coverage, rules.min_coverage, evaluation.reason)}"
             f"{advice and f'; {advice}'}"
         )

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from pydantic import AwareDatetime, Field
 
-from skillopt_airflow.core.gate.item_scores import Metric, members
+from skillopt_airflow.core.gate.item_scores import Metric, group_values
 from skillopt_airflow.core.values.types import Value
 
 MEMORY = 90
@@ -49,7 +49,7 @@ class NightMean(Value):
         return cls(
             mean=math.fsum(values.values()) / len(values),
             variance=pvariance(values.values()),
-            count=len(members(values, groups)),
+            count=len(group_values(values, groups)),
         )
 
     @property
@@ -131,7 +131,7 @@ class NightVerdict(StrEnum):
     """Below its published score, and no rival is better: check the data and the model."""
 
 
-class Judgement(Value):
+class NightDecision(Value):
     """A verdict and its evidence; None if there is nothing to compare."""
 
     verdict: NightVerdict
@@ -146,13 +146,13 @@ class Judgement(Value):
     alpha: float
 
 
-def judge_nights(
+def decide_nights(
     against_seed: Sequence[NightMean],
     against_previous: Sequence[NightMean] | None,
     against_promise: Sequence[NightMean] | None,
     alpha: float,
     recent: int = RECENT,
-) -> Judgement:
+) -> NightDecision:
     """Return the verdict after the last night; nights are in order of arrival.
 
     The false positive rate of each decline is at most alpha per 30 nights, on whichever night a decline begins. That of
@@ -183,7 +183,7 @@ def judge_nights(
     else:
         p = "no two nights yet" if better is None else f"p = {better:.2g} over {nights} nights, above {alpha:g}"
         verdict, reason = NightVerdict.WATCH, f"nothing certain: better than the seed skill, {p}"
-    return Judgement(
+    return NightDecision(
         verdict=verdict,
         reason=reason,
         gain_on_seed=better,
@@ -219,7 +219,7 @@ class NightPoint(Value):
     """Means by role: champion, seed, previous."""
     intervals: dict[str, tuple[float, float]]
     """95% confidence intervals of the means by role; may be empty."""
-    judgement: Judgement
+    judgement: NightDecision
     settled: AwareDatetime
     """UTC."""
 

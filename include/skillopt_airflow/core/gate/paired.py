@@ -14,15 +14,15 @@ from operator import itemgetter
 from statistics import NormalDist
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import Evaluation, members, metric_value
+from skillopt_airflow.core.gate.item_scores import Evaluation, group_values, metric_value
 from skillopt_airflow.core.values.types import Value
 
 CONFIDENCE = 0.95
 """Confidence level of all intervals."""
 NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-UNSEEN = 2
+PSEUDO_GROUPS = 2
 """Number of pseudo-groups."""
-FEWEST = 3.0
+MIN_GROUPS = 3.0
 """Minimum of effective groups for an interval."""
 NEGLIGIBLE = 1e-12
 """Differences below this count as zero (rounding error)."""
@@ -30,19 +30,19 @@ NEGLIGIBLE = 1e-12
 Groups = Sequence[Sequence[float]]
 
 
-def of_difference(groups: Groups) -> tuple[float, float]:
+def difference_interval(groups: Groups) -> tuple[float, float]:
     """Return the interval of the mean of differences between -1 and 1; [-1, 1] if there is none.
 
     A group counts as its sum. The pseudo-groups have opposite signs and the usual size, which is the root mean square
     of the nonzero sums. For independent items with differences -1, 0 and 1 it is Bonett and Price's interval with the
     sample variance, which is wider by a factor of sqrt((n + 2) / (n + 1)) for n items.
     """
-    if len(groups) < 2 or too_few(groups):
+    if len(groups) < 2 or has_too_few_groups(groups):
         return -1.0, 1.0
     sums, size = [math.fsum(group) for group in groups], _size(groups)
     squares = [total**2 for total in sums if abs(total) > NEGLIGIBLE]
     usual = math.sqrt(math.fsum(squares) / len(squares)) if squares else size
-    items = (len(groups) + UNSEEN) * size
+    items = (len(groups) + PSEUDO_GROUPS) * size
     mean = math.fsum(sums) / items
     deviations = [
         *(total - mean * len(group) for total, group in zip(sums, groups, strict=True)),
@@ -55,14 +55,14 @@ def of_difference(groups: Groups) -> tuple[float, float]:
     return max(-1.0, min(seen, mean - reach)), min(1.0, max(seen, mean + reach))
 
 
-def of_score(groups: Groups) -> tuple[float, float]:
+def score_interval(groups: Groups) -> tuple[float, float]:
     """Return the interval of the mean of scores between 0 and 1; [0, 1] if there is none.
 
     It is Wilson's score interval (1927) for the number of 0/1 scores with the same variance: averaged draws and partial
     credit vary less, correlated groups more. The pseudo-groups vary halfway between independent and equal 0/1 scores.
     It stays inside [0, 1], and has a width if all items agree. For independent 0/1 scores it is Wilson's interval.
     """
-    if not groups or too_few(groups):
+    if not groups or has_too_few_groups(groups):
         return 0.0, 1.0
     size, count = _size(groups), len(groups)
     items = count * size
@@ -70,8 +70,8 @@ def of_score(groups: Groups) -> tuple[float, float]:
     binary, alike = mean * (1 - mean), float(count)
     if binary > NEGLIGIBLE:
         deviations = (math.fsum(score - mean for score in group) for group in groups)
-        unseen = UNSEEN * binary * size**1.5
-        spread = (math.fsum(deviation**2 for deviation in deviations) + unseen) / (count - 1 + UNSEEN)
+        unseen = PSEUDO_GROUPS * binary * size**1.5
+        spread = (math.fsum(deviation**2 for deviation in deviations) + unseen) / (count - 1 + PSEUDO_GROUPS)
         alike = max(alike, binary * items**2 / (count * spread))
     z = _quantile(groups)
     shrink = 1 + z * z / alike
@@ -85,8 +85,8 @@ def _size(groups: Groups) -> float:
     return sum(map(len, groups)) / len(groups)
 
 
-def too_few(groups: Groups) -> bool:
-    return _grouped(groups) and effective([len(group) for group in groups]) < FEWEST
+def has_too_few_groups(groups: Groups) -> bool:
+    return _grouped(groups) and effective([len(group) for group in groups]) < MIN_GROUPS
 
 
 def effective(sizes: Sequence[int]) -> float:
@@ -157,8 +157,8 @@ def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] =
 def _table(values: Sequence[tuple[str, float, float]], groups: Mapping[str, str]) -> PairedTable:
     changes = {item: mine - theirs for item, mine, theirs in values}
     score, other_score = _mean([mine for _, mine, _ in values]), _mean([theirs for _, _, theirs in values])
-    delta, observed = score - other_score, members(changes, groups)
-    low, high = of_difference(observed)
+    delta, observed = score - other_score, group_values(changes, groups)
+    low, high = difference_interval(observed)
     wins, losses = signs(changes.values())
     return PairedTable(
         wins=wins,
@@ -193,7 +193,7 @@ def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, flo
         return 0.0, 1.0
     metric, weight = rules.gate_metric, rules.gate_mixed_weight
     values = {item: metric_value(score, metric, weight) for item, score in evaluation.scores.items()}
-    return of_score(members(values, evaluation.groups))
+    return score_interval(group_values(values, evaluation.groups))
 
 
 def _values(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> list[tuple[str, float, float]]:

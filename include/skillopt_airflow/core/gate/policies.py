@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import Evaluation, sums
+from skillopt_airflow.core.gate.item_scores import Evaluation, group_sums
 from skillopt_airflow.core.gate.paired import PairedTable, differences, paired, signs
 from skillopt_airflow.core.values.types import Value
 
@@ -119,7 +119,7 @@ def _exact_paired(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
 
     For single hard scores it is McNemar's test (a sign test); see `sign_flip_test` for others. A group has one sign.
     """
-    observed = sums(evidence.differences, evidence.groups)
+    observed = group_sums(evidence.differences, evidence.groups)
     wins, losses = signs(observed)
     what = f"{wins} wins and {losses} losses{' of groups' if len(observed) < len(evidence.differences) else ''}"
     fewest = fewest_wins(rules)

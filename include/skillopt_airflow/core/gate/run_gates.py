@@ -171,7 +171,7 @@ def _p_values(sums: "NDArray[np.float64]") -> "NDArray[np.float64]":
 
 
 T = TypeVar("T", Item, ItemRef)
-PROMISING = 4
+HELD_OUT_ONE_IN = 4
 """One in this many groups of the test split is held out from the publish gate."""
 
 
@@ -256,22 +256,22 @@ def level_at(look: Look) -> float | None:
     return look.level if POLICIES[look.question.policy].has_level else None
 
 
-def deciding(split: Split, items: Sequence[T]) -> list[T]:
+def deciding_items(split: Split, items: Sequence[T]) -> list[T]:
     """Return the items of a split on which the publish gate decides; the published score comes from the others.
 
     The gate uses all of a split `publish`, and then the test split gives the published score. If the gate uses the test
-    split, one group in PROMISING is held out, because scores that passed a gate have an optimistic bias.
+    split, one group in HELD_OUT_ONE_IN is held out, because scores that passed a gate have an optimistic bias.
     """
     return [item for item in items if split is Split.PUBLISH or not _held_out(item)]
 
 
-def promising(items: Sequence[T]) -> list[T]:
+def held_out_items(items: Sequence[T]) -> list[T]:
     return [item for item in items if _held_out(item)]
 
 
 def _held_out(item: Item | ItemRef) -> bool:
     """Decide by a hash, so it's always the same items, and whole groups."""
-    return int(sha256(item.group or item.id)[:8], 16) % PROMISING == 0
+    return int(sha256(item.group or item.id)[:8], 16) % HELD_OUT_ONE_IN == 0
 
 
 def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> None:
@@ -280,14 +280,14 @@ def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> 
     `groups` has the group of each item, empty for an item without one.
     """
     for gate in gates_of(config):
-        if problem := hopeless(gate.rules, groups[gate.split]):
+        if problem := why_unpassable(gate.rules, groups[gate.split]):
             raise ConfigError(
                 f"{gate.knob} = {gate.rules.gate_policy} could accept nothing: the items of the {gate.split} split "
                 f"{problem}. Add more data, or choose another policy"
             )
 
 
-def hopeless(rules: EvaluationGroup, groups: Sequence[str]) -> str:
+def why_unpassable(rules: EvaluationGroup, groups: Sequence[str]) -> str:
     """Return the reason why a gate can accept nothing, whatever the scores; empty if it can."""
     sizes, policy = group_sizes(groups), policy_of(rules)
     fewest = policy.fewest_items(rules)

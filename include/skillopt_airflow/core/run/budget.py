@@ -13,8 +13,8 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.values.types import ModelCall, Value
 
 Role = Literal["target", "optimizer", "judge"]
-ROLES: Sequence[Role] = ("target", "optimizer", "judge")
-MEASURING: Sequence[Role] = ("target", "judge")
+MODEL_ROLES: Sequence[Role] = ("target", "optimizer", "judge")
+MEASURING_ROLES: Sequence[Role] = ("target", "judge")
 """The roles in a run that only measures skills."""
 
 MILLION = 1_000_000
@@ -40,7 +40,7 @@ Prices = Mapping[Role, ModelPrice | None]
 """Prices by role, since calls have the provider's name of the model. None or a missing entry is an unknown price."""
 
 
-class Spent(Value):
+class Spending(Value):
     """Amounts that were spent: model calls, tokens read and written, and US dollars (None if a price is unknown)."""
 
     calls: int = Field(default=0, ge=0)
@@ -48,20 +48,20 @@ class Spent(Value):
     tokens: int = Field(default=0, ge=0)
     usd: float | None = Field(default=0.0, ge=0.0)
 
-    def times(self, count: int) -> "Spent":
+    def times(self, count: int) -> "Spending":
         usd = None if self.usd is None else count * self.usd
-        return Spent(calls=count * self.calls, tokens=count * self.tokens, usd=usd)
+        return Spending(calls=count * self.calls, tokens=count * self.tokens, usd=usd)
 
-    def plus(self, *others: "Spent") -> "Spent":
+    def plus(self, *others: "Spending") -> "Spending":
         every = (self, *others)
-        return Spent(
+        return Spending(
             calls=sum(one.calls for one in every),
             tokens=sum(one.tokens for one in every),
             usd=total_usd(one.usd for one in every),
         )
 
 
-class Left(NamedTuple):
+class RemainingLimits(NamedTuple):
     """Remaining amounts; None means no limit. Calls in flight can push tokens and dollars below zero."""
 
     calls: int | None
@@ -74,39 +74,41 @@ class Left(NamedTuple):
         amounts = (("max_calls", self.calls), ("max_tokens", self.tokens), ("max_usd", self.usd))
         return next((f"budget.{name}" for name, amount in amounts if amount is not None and amount <= 0), "")
 
-    def minus(self, spent: Spent) -> "Left":
+    def minus(self, spent: Spending) -> "RemainingLimits":
         """Return the amounts after spending; no dollars are left if a price is unknown."""
         usd = self.usd
         if usd is not None:
             usd = 0.0 if spent.usd is None else usd - spent.usd
-        return Left(
+        return RemainingLimits(
             calls=None if self.calls is None else self.calls - spent.calls,
             tokens=None if self.tokens is None else self.tokens - spent.tokens,
             usd=usd,
         )
 
-    def plus(self, other: "Left", times: int = 1) -> "Left":
+    def plus(self, other: "RemainingLimits", times: int = 1) -> "RemainingLimits":
         """Return the amounts plus `times` those of another part of the same budget."""
-        return Left(
+        return RemainingLimits(
             calls=None if self.calls is None or other.calls is None else self.calls + times * other.calls,
             tokens=None if self.tokens is None or other.tokens is None else self.tokens + times * other.tokens,
             usd=None if self.usd is None or other.usd is None else self.usd + times * other.usd,
         )
 
-    def over(self, parts: int) -> "Left":
+    def over(self, parts: int) -> "RemainingLimits":
         """Return one of `parts` equal parts, with at least one call if any are left."""
-        return Left(
+        return RemainingLimits(
             calls=None if self.calls is None else min(self.calls, max(1, self.calls // parts)),
             tokens=None if self.tokens is None else self.tokens // parts,
             usd=None if self.usd is None else self.usd / parts,
         )
 
 
-def left_of(budget: BudgetGroup, *spent: Spent) -> Left:
-    return Left(budget.max_calls, budget.max_tokens, budget.max_usd).minus(Spent().plus(*spent))
+def remaining_limits(budget: BudgetGroup, *spent: Spending) -> RemainingLimits:
+    return RemainingLimits(budget.max_calls, budget.max_tokens, budget.max_usd).minus(Spending().plus(*spent))
 
 
-def share_of(budget: BudgetGroup, part: Fraction, *, others: Spent, beside: Spent, own: Spent) -> Left:
+def task_limits(
+    budget: BudgetGroup, part: Fraction, *, others: Spending, beside: Spending, own: Spending
+) -> RemainingLimits:
     """Return the amounts that a task may still spend.
 
     A task gets its part of the budget that was left before its stage, minus its own spending, and at most the budget
@@ -119,13 +121,13 @@ def share_of(budget: BudgetGroup, part: Fraction, *, others: Spent, beside: Spen
         beside: amounts that other tasks of the stage have spent or reserved.
         own: amounts that the task has spent or reserved, including earlier attempts.
     """
-    before, now = left_of(budget, others), left_of(budget, others, beside)
+    before, now = remaining_limits(budget, others), remaining_limits(budget, others, beside)
     whole = [
         None if was is None or left is None else min(max(1, math.floor(was * part)), left)
         for was, left in ((before.calls, now.calls), (before.tokens, now.tokens))
     ]
     usd = None if before.usd is None or now.usd is None else min(before.usd * float(part), now.usd)
-    return Left(whole[0], whole[1], usd).minus(own)
+    return RemainingLimits(whole[0], whole[1], usd).minus(own)
 
 
 class StageCost(Value):
@@ -143,9 +145,9 @@ class StageCost(Value):
     """US dollars; None if the price is unknown."""
 
 
-def spent(calls: Iterable[ModelCall], prices: Prices) -> Spent:
+def total_spending(calls: Iterable[ModelCall], prices: Prices) -> Spending:
     costs = by_stage(calls, prices)
-    return Spent(
+    return Spending(
         calls=sum(cost.calls for cost in costs),
         tokens=sum(cost.prompt_tokens + cost.completion_tokens for cost in costs),
         usd=total_usd(cost.usd for cost in costs),
@@ -161,11 +163,11 @@ def by_stage(calls: Iterable[ModelCall], prices: Prices) -> tuple[StageCost, ...
     return tuple(tally.cost(stage, role, prices.get(role)) for (stage, role), tally in began)
 
 
-def dearest(steps: Iterable[Spent]) -> Spent:
+def most_expensive(steps: Iterable[Spending]) -> Spending:
     """Return the maximum of each amount over the finished steps; zero without steps."""
     finished = list(steps)
     usd = [step.usd for step in finished if step.usd is not None]
-    return Spent(
+    return Spending(
         calls=max((step.calls for step in finished), default=0),
         tokens=max((step.tokens for step in finished), default=0),
         usd=max(usd, default=0.0) if len(usd) == len(finished) else None,
@@ -179,7 +181,7 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
     return sum(known) if len(known) == len(every) else None
 
 
-def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
+def stop_reason(total: Spending, next_step: Spending, budget: BudgetGroup) -> str:
     """Return the reason to stop, or an empty string: a limit is used up, or `next_step` would exceed it.
 
     With budget.max_usd, a run also stops if a price is unknown.
@@ -200,7 +202,7 @@ def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
     return ""
 
 
-def passed_limits(budget: BudgetGroup, calls: int, tokens: int, usd: float | None) -> Iterator[str]:
+def exceeded_limits(budget: BudgetGroup, calls: int, tokens: int, usd: float | None) -> Iterator[str]:
     """Yield each limit that a run may exceed; an unknown price exceeds none."""
     for name, limit, needed in (
         ("max_calls", budget.max_calls, calls),
@@ -215,7 +217,7 @@ def model_names(model: ModelGroup) -> dict[Role, str | None]:
     return {"target": model.target, "optimizer": model.optimizer, "judge": model.judge}
 
 
-def unpriced(prices: Prices, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+def missing_price(prices: Prices, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
     """Return the reason why budget.max_usd can't be enforced, an unknown price, or an empty string."""
     limit, names = config.budget.max_usd, model_names(config.model)
     unknown = [(role, names[role]) for role in asked if names[role] is not None and prices.get(role) is None]

@@ -13,7 +13,7 @@ from skillopt_airflow.core.gate.item_scores import Evaluation, Metric, covers
 from skillopt_airflow.core.gate.measured_score import TypeScore
 from skillopt_airflow.core.gate.paired import PairedTable, interval, paired
 from skillopt_airflow.core.gate.policies import Verdict
-from skillopt_airflow.core.run.budget import Spent
+from skillopt_airflow.core.run.budget import Spending
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.failure_reasons import FailureReason
 from skillopt_airflow.core.values.types import RolloutResult, Split, Status, UnitInterval, Value
@@ -156,7 +156,7 @@ class SkillMatrix(Document):
     """The first one is the baseline."""
     cells: tuple[CellResult, ...]
     """All combinations of target, harness and split."""
-    spent: Spent
+    spent: Spending
     """The costs of the run itself, without reused rollouts."""
 
     @property

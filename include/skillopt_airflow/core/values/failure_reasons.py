@@ -100,7 +100,7 @@ def ending_status(*endings: object) -> Status:
     return next((status for status, known in _ENDINGS.items() if any(map(known.fullmatch, names))), Status.OK)
 
 
-def failed_with(document: JsonObject) -> int:
+def failure_http_status(document: JsonObject) -> int:
     """Return the proper HTTP status of a failure that was sent with status 200; 0 if there is no failure."""
     if error_status(200, document) is not None:
         return 400
@@ -147,7 +147,7 @@ MAX_ID_CHARS = 80
 _WORD = re.compile(r"[\w-]+(?:[.:]\d[\w-]*)*")
 """A word, a decimal number, a time of day or an address."""
 
-Ended = Trajectory | RolloutResult
+FinishedRollout = Trajectory | RolloutResult
 """A finished rollout, with or without its messages."""
 
 
@@ -165,7 +165,7 @@ class FailureReason(Value):
     """An example."""
 
     @classmethod
-    def of(cls, rollouts: Iterable[Ended], items: int) -> Self | None:
+    def of(cls, rollouts: Iterable[FinishedRollout], items: int) -> Self | None:
         """Find the most frequent reason among the failed rollouts, one per item; None if none failed.
 
         Errors that differ only in numbers, ids, addresses and times count as one, represented by the most frequent
@@ -191,7 +191,7 @@ class FailureReason(Value):
         return f"{self.count} of {self.items} items: {why} (for example item {self.item_id})"
 
 
-def too_few(coverage: float, wanted: float, reason: FailureReason | None) -> str:
+def low_coverage(coverage: float, wanted: float, reason: FailureReason | None) -> str:
     because = f"; {reason}" if reason else ""
     return f"only {share(coverage)} of the items have a score ({share(wanted)} are wanted){because}"
 
@@ -201,7 +201,7 @@ def share(part: float) -> str:
     return f"{math.floor(1000 * part + 1e-9) / 10:g}%"
 
 
-def _kind(rollout: Ended) -> str:
+def _kind(rollout: FinishedRollout) -> str:
     words = re.sub(rf"(?<!\w){re.escape(rollout.item_id)}(?!\w)", "0", rollout.error)
     return " ".join(_WORD.sub(lambda word: "0" if any(map(str.isdigit, word.group())) else word.group(), words).split())
 
@@ -228,7 +228,7 @@ ADVICE: Mapping[int, str] = {
 """Advice about a connection by HTTP status, for each status that a retry doesn't change."""
 
 
-def may_pass(status: int) -> bool:
+def is_transient(status: int) -> bool:
     """Return whether a retry may succeed, as after a timeout, an overload or a server error."""
     return status in (408, 409, 429) or status >= 500
 
@@ -243,7 +243,7 @@ def lasting_error(status: int | None) -> str:
     return str(status) if status in ADVICE else ""
 
 
-def hopeless(first: Sequence[Trajectory], items: int) -> FailureReason | None:
+def shared_lasting_failure(first: Sequence[Trajectory], items: int) -> FailureReason | None:
     """Return the reason to skip the rest of a chunk of `items` items, if the first ones have the same lasting error."""
     needed = min(FIRST_ITEMS, items)
     checked = first[:needed]
@@ -275,7 +275,7 @@ class RolloutTally(Value):
     """The most frequent reason of the failures."""
 
     @classmethod
-    def of(cls, rollouts: Iterable[Ended], planned: int) -> Self:
+    def of(cls, rollouts: Iterable[FinishedRollout], planned: int) -> Self:
         ended = list(rollouts)
         statuses = Counter(one.status for one in ended)
         return cls.model_validate(

@@ -59,7 +59,7 @@ def mark(name: str) -> str:
     return f"[picture: {name}]"
 
 
-def marked(text: str) -> list[str]:
+def marks_in(text: str) -> list[str]:
     return _MARK.findall(text)
 
 
@@ -91,7 +91,7 @@ def parts(text: str, pictures: Pictures) -> list[Part]:
     return [part for part in (*found, text[end:]) if isinstance(part, Picture) or part.strip()] if found else [text]
 
 
-def shown(messages: Sequence[Message], pictures: Pictures) -> Iterator[tuple[Message, list[Part]]]:
+def message_parts(messages: Sequence[Message], pictures: Pictures) -> Iterator[tuple[Message, list[Part]]]:
     """Yield the messages with their parts; after the first reply marks stay text, since they may be the target's."""
     opening = True
     for message in messages:

@@ -36,7 +36,7 @@ def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:
     return (LineOrigin(moment=moment),) * _count(document)
 
 
-def continued(
+def continue_origins(
     before: SkillDocument, origins: Sequence[LineOrigin], run: str, after: SkillDocument, moment: str
 ) -> tuple[LineOrigin, ...]:
     """Return the origins for `after`, a run's first skill, which is based on `before`, a skill of another run.

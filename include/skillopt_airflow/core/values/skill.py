@@ -194,7 +194,7 @@ def density(score: float, skill: SkillDocument) -> float:
     return 1000 * score / tokens_of(skill)
 
 
-def weighed(score: float, skill: SkillDocument) -> float:
+def weighted_score(score: float, skill: SkillDocument) -> float:
     """Return the score plus DENSITY_WEIGHT * d / (1 + d) for density d; unlimited, very short skills would win."""
     dense = density(score, skill)
     return score + DENSITY_WEIGHT * dense / (1 + dense)

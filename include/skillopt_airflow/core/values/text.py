@@ -66,7 +66,7 @@ def is_hidden(character: str) -> bool:
     return unicodedata.category(character) != "Zs"
 
 
-class Shown(dict[int, str | int]):
+class VisibleCharacters(dict[int, str | int]):
     """A table for `str.translate` that shows hidden characters as `[U+200B]` or control symbols, except for `kept`."""
 
     def __init__(self, kept: str) -> None:
@@ -78,7 +78,7 @@ class Shown(dict[int, str | int]):
 
 
 def visible(text: str, kept: str = "\n\t") -> str:
-    return text.translate(Shown(kept))
+    return text.translate(VisibleCharacters(kept))
 
 
 def plain(text: str) -> str:

@@ -15,12 +15,12 @@ from skillopt_airflow.core.gate.run_gates import (
     Look,
     Question,
     decide_publication,
-    deciding,
-    hopeless,
+    deciding_items,
+    held_out_items,
     level_at,
     marks_of,
-    promising,
     publishing_rules,
+    why_unpassable,
 )
 from skillopt_airflow.core.run.history import Publication
 from skillopt_airflow.core.run.state import Measured
@@ -185,12 +185,12 @@ def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
 
 
 def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
-    return marks_of(deciding(split, run.items(split)))
+    return marks_of(deciding_items(split, run.items(split)))
 
 
 def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
     evaluation = measured_on(
-        run, contest.split, skill, contest.draws, deciding(contest.split, run.item_refs(contest.split))
+        run, contest.split, skill, contest.draws, deciding_items(contest.split, run.item_refs(contest.split))
     )
     advice = "clear the task measure and what follows it to try these again"
     require_coverage(
@@ -219,7 +219,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
     if withheld:
         return contest.model_copy(update={"withheld": withheld})
-    items = deciding(contest.split, publishing_items(run, contest.split))
+    items = deciding_items(contest.split, publishing_items(run, contest.split))
     question = Question(
         candidate=candidate.sha256,
         rival=rival.sha256,
@@ -238,7 +238,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
 def _hopeless(run: TrainingRun, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
     """Return why no result on the items could pass the gate, so that nothing is rolled out for it, or nothing."""
     at_level = publishing_rules(run.config.evaluation, rules, look.number)
-    if not (problem := hopeless(at_level, [item.group for item in items])):
+    if not (problem := why_unpassable(at_level, [item.group for item in items])):
         return ""
     other = "" if rules.split == "publish" else "publish it with publishing.split = publish, or "
     return (
@@ -328,7 +328,7 @@ def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "Spli
         scores["val"] = _published(run, skill.evaluation)
     scores["promised"] = scores.get("test")
     if contest.split is Split.TEST:
-        held_out = promising(run.item_refs(Split.TEST))
+        held_out = held_out_items(run.item_refs(Split.TEST))
         found = measured_on(run, Split.TEST, run.skill(skill.version), contest.draws, held_out)
         scores["promised"] = _published(run, found)
     return SplitScores.model_validate(scores)

@@ -10,8 +10,8 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import StatedScores, TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate.decision import unknown_protected_items
-from skillopt_airflow.core.gate.run_gates import SmallestGain, check_groups, deciding, marks_of, smallest_gains
-from skillopt_airflow.core.run.budget import ROLES, Prices, Role, unpriced
+from skillopt_airflow.core.gate.run_gates import SmallestGain, check_groups, deciding_items, marks_of, smallest_gains
+from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role, missing_price
 from skillopt_airflow.core.run.timeline import steps_in_epoch
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import DATA_SPLITS, Item, JsonObject, Split
@@ -136,13 +136,13 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
         )
 
 
-def check_priced(config: TrainConfig, prices: Prices, asked: Collection[Role] = ROLES) -> None:
+def check_priced(config: TrainConfig, prices: Prices, asked: Collection[Role] = MODEL_ROLES) -> None:
     """Refuse a budget in dollars that nobody could count.
 
     Raises:
         ConfigError: the price of a model that is asked is not known.
     """
-    if problem := unpriced(prices, config, asked):
+    if problem := missing_price(prices, config, asked):
         raise ConfigError(problem)
 
 
@@ -311,7 +311,7 @@ def _gated(config: TrainConfig, items: Items) -> dict[Split, list[Item]]:
     """Return the items by which gates decide."""
     splits = (Split.VAL, Split.TEST, Split.PUBLISH)
     found = {split: items.get(split, [])[: config.evaluation.limit(split)] for split in splits}
-    return found | {split: deciding(split, found[split]) for split in (Split.TEST, Split.PUBLISH)}
+    return found | {split: deciding_items(split, found[split]) for split in (Split.TEST, Split.PUBLISH)}
 
 
 def _groups(items: Mapping[Split, Sequence[Item]]) -> dict[Split, list[str]]:
