@@ -405,8 +405,8 @@ def _described(text: str, name: str) -> str:
 def claude_code_text(text: str) -> str:
     """Return a skill's text in a form in which Claude Code runs and replaces nothing.
 
-    The CLI runs commands in "```!" blocks and after "!" before a backtick, attaches files of references such as
-    `@~/.ssh/id_rsa`, and replaces `$1`, `$ARGUMENTS` and its own variables. It drops backslashes before such a dollar.
+    The CLI runs commands in "```!" blocks and after "!" before a backtick. It attaches files of references such as
+    `@~/.ssh/id_rsa`. It replaces `$1`, `$ARGUMENTS` and its own variables, and drops backslashes before such a dollar.
     The harness `claude_code` measures skills in this form. Source: CLI 2.1.197, whose patterns are in
     tests/rollout/harnesses/test_claude_code.py.
     """

@@ -104,6 +104,6 @@ def judge_use(rules: EvaluationGroup, benchmark: Benchmark) -> JudgeUse:
 
 
 def judge_settings(config: TrainConfig) -> JsonObject:
-    """Return what a score depends on besides its rollout: nothing in a run without a judge."""
+    """Return the settings on which a score depends, in addition to its rollout; empty without a judge."""
     judge = config.model.judge
     return {} if judge is None else {"judge": [config.evaluation.judge, judge, sha256(judge_instructions())]}

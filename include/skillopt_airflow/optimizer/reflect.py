@@ -183,7 +183,7 @@ class SkillAwareReflection(Reflection):
     """The answer of a call that distinguishes defects of the skill from lapses in its execution."""
 
     notes: list[str] = Field(
-        default_factory=list, description="Reminders of what the skill already says and the target did not do."
+        default_factory=list, description="Reminders of instructions of the skill that the target did not follow."
     )
 
 
@@ -294,7 +294,7 @@ class _Analyst:
             self.stage,
             prompts.load(self.stage) + several + further,
             partial(self._prompt, "" if draft is None else json_section("draft", draft.model_dump(mode="json"))),
-            self.exhibits.labelled(self.numbers),
+            self.exhibits.labeled_pictures(self.numbers),
             brief if has_brief else None,
         )
         return ask_fitting(self.optimizer, question, self.context.room, answer_type, shorter, least)

@@ -47,7 +47,7 @@ class Exhibits(NamedTuple):
     pictures: Mapping[str, Pictures] = MappingProxyType({})
     """The pictures that the analyst sees as well."""
 
-    def labelled(self, numbers: Mapping[str, int]) -> Pictures:
+    def labeled_pictures(self, numbers: Mapping[str, int]) -> Pictures:
         """Return the pictures with labels made of their name and their item's number."""
         return {
             f"{name} of item {numbers[item_id]}": content

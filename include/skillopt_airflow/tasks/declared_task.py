@@ -144,7 +144,7 @@ class DeclaredFilesTask(DeclaredTask):
             return "\n".join(workspace.input_names())
 
         async def read_file(name: str, start: int = 0) -> str:
-            """Read a text file of the task, from a character on; says how many characters follow.
+            """Read a text file of the task from a position; shows how many characters follow.
 
             Args:
                 name: one of the names that list_files returns.
@@ -191,7 +191,7 @@ class JudgedDeclaredTask(DeclaredTask):
         return not trajectory.answer.strip() or self.score(item, trajectory).hard == 1
 
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
-        """Return the prompt as the question, and what the section says about agreement."""
+        """Return a request with the prompt as the question, and the section's description of agreement."""
         reference = item.reference[REFERENCE]
         right = reference if isinstance(reference, list) else [reference]
         return GradingRequest(
@@ -290,7 +290,7 @@ class JudgedTask(DeclaredFilesTask):
         return item.model_copy(update={"reference": item.reference | reference})
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Return 1 where the rules are certain that the answer is right, else 0."""
+        """Return 1 if the rules are certain that the answer is right, else 0."""
         certain = self._certain(item, trajectory)
         doubt = "; the rules cannot tell whether it agrees" if certain is None else ""
         feedback = f'expected "{" or ".join(_expected(item))}"; answered "{trajectory.answer}"{doubt}'

@@ -46,8 +46,8 @@ def rests_on_answer(verdict: Verdict, answer: str) -> bool:
 
 def is_quote(quote: str, answer: str) -> bool:
     """Return whether the answer contains the quote, whitespace ignored, and it is long enough (MIN_QUOTE)."""
-    quoted, said = "".join(quote.split()), "".join(answer.split())
-    return quoted in said and len(quoted) >= max(1, min(MIN_QUOTE, len(said)))
+    quoted, answered = "".join(quote.split()), "".join(answer.split())
+    return quoted in answered and len(quoted) >= max(1, min(MIN_QUOTE, len(answered)))
 
 
 def process_score(paths: Sequence[Sequence[str]], taken: Set[tuple[int, int]]) -> float:

@@ -115,8 +115,8 @@ class TaskGroup(Group):
     """Pictures of an item that the target sees, named like `files`; `#page=3` after a path selects a page of a PDF or
     TIFF. The prompt can place them by their columns; the others come before the prompt."""
     alternatives: bool = False
-    """True if a string in the reference column that starts with [ is a list of alternatives, in JSON or Python, as in
-    the cells of a CSV file."""
+    """Read a string in the reference column that starts with [ as a list of alternatives, in JSON or Python, as in
+    CSV files."""
 
     judge: Annotated[str, Field(min_length=1)] | None = None
     """A description of agreement with the reference. A judge model then grades the answers that the scoring rule

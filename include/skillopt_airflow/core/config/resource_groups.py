@@ -106,10 +106,10 @@ class ModelGroup(Group):
     """Form of structured answers of the optimizer and the judge: tools, text or auto. Auto uses tools unless the
     preflight or the server shows that they don't work."""
     optimizer_thinking: Thinking | None = None
-    """Switches the thinking of the optimizer on or off, or limits it to a number of tokens. Default: the provider's."""
+    """Thinking of the optimizer: on, off, or a limit in tokens. Default: the provider's."""
     thinking: Thinking | None = None
-    """Switches the thinking of the target on or off, on servers with a chat template for it (Qwen on vLLM), or limits
-    it to a number of tokens. Default: the provider's."""
+    """Thinking of the target: on, off, or a limit in tokens. For servers with a chat template for it, such as Qwen on
+    vLLM. Default: the provider's."""
     seed: int | None = None
     """Sampling seed of the target, to which the number of the draw is added. Default: none."""
     batch: bool = False
@@ -161,8 +161,8 @@ class DataGroup(Group):
     """ratio divides one file (such as .json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or
     another of these formats, and publish/items.json if it exists; manifest selects the ids in split_manifest."""
     split_manifest: ObjectName | None = None
-    """Path or URL of a JSON document with the ids of each split, such as another run's data_manifest.json, or of a
-    folder with lists of ids in train|val|test/items.json. For split_mode manifest."""
+    """Path or URL of a JSON document with the ids of each split, such as another run's data_manifest.json. Can also be
+    a folder with lists of ids in train|val|test/items.json. For split_mode manifest."""
     split_ratio: Annotated[str, Field(pattern=RATIO), spelled(RATIO, RATIO_SPELLED)] = "2:1:7"
     """Parts of train, val and test in ratio mode; a fourth part is for publish."""
     split_seed: int = 42

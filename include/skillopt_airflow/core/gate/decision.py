@@ -65,8 +65,8 @@ def decide(
 ) -> GateDecision:
     """Accept a candidate that is strictly better than current and passes the policy; compare it with best, too.
 
-    Under a policy with a level, both must also hold if items with only one score count against the candidate,
-    because failed items aren't a random sample. Protected items must not lose under any policy.
+    Failed items aren't a random sample. So under a policy with a level, both must also hold if items with only one
+    score count against the candidate. Protected items must not lose under any policy.
 
     With `force`, or without use_gate, the candidate is accepted, and the reason contains the gate's verdict.
 

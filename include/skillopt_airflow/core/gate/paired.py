@@ -3,9 +3,8 @@
 A group of items is one observation. If groups have several items, the degrees of freedom are the effective number of
 groups, (sum m)^2 / sum m^2 of their sizes m, minus 1. With fewer than three effective groups there is no interval.
 
-Two pseudo-groups widen the intervals. Without them, if few of 17 items differ, or all are right, the coverage of an
-interval from the items' own variance is below 87% (Agresti and Coull 1998; Bonett and Price 2012, for paired
-outcomes). `python -m bench truth` measures the coverage of these intervals.
+Two pseudo-groups widen the intervals (Agresti and Coull 1998; Bonett and Price 2012, for paired outcomes). Without
+them, the coverage is below 87% if few of 17 items differ, or all are right. `python -m bench truth` measures it.
 """
 
 import math
@@ -34,8 +33,8 @@ def difference_interval(groups: Groups) -> tuple[float, float]:
     """Return the interval of the mean of differences between -1 and 1; [-1, 1] if there is none.
 
     A group counts as its sum. The pseudo-groups have opposite signs and the usual size, which is the root mean square
-    of the nonzero sums. For independent items with differences -1, 0 and 1 it is Bonett and Price's interval with the
-    sample variance, which is wider by a factor of sqrt((n + 2) / (n + 1)) for n items.
+    of the nonzero sums. For n independent items with differences -1, 0 and 1 it is Bonett and Price's interval with the
+    sample variance. That makes it wider by a factor of sqrt((n + 2) / (n + 1)).
     """
     if len(groups) < 2 or has_too_few_groups(groups):
         return -1.0, 1.0
@@ -75,10 +74,10 @@ def score_interval(groups: Groups) -> tuple[float, float]:
         alike = max(alike, binary * items**2 / (count * spread))
     z = _quantile(groups)
     shrink = 1 + z * z / alike
-    centre = (mean + z * z / (2 * alike)) / shrink
+    center = (mean + z * z / (2 * alike)) / shrink
     reach = z / shrink * math.sqrt(binary / alike + (z / (2 * alike)) ** 2)
     # At a mean of 0 or 1 one end equals the mean, except for rounding.
-    return max(0.0, min(mean, centre - reach)), min(1.0, max(mean, centre + reach))
+    return max(0.0, min(mean, center - reach)), min(1.0, max(mean, center + reach))
 
 
 def _size(groups: Groups) -> float:

@@ -24,9 +24,9 @@ def sign_flip_test(differences: Collection[float]) -> float:
     """Return the one-sided p-value: the probability of a sum at least this large if each difference has a random sign.
 
     If all differences have the same size, it is the exact sign test (McNemar's in its binomial form). Otherwise it is
-    Fisher's permutation test with FLIPS random patterns, p = (1 + k) / (1 + FLIPS) for k sums at least as large as the
-    observed one, which keeps its level for any number of patterns (Phipson and Smyth 2010). The patterns depend only on
-    the number of differences, so equal differences have equal p-values. 1 without differences.
+    Fisher's permutation test with FLIPS random patterns. If k of their sums reach the observed one, then
+    p = (1 + k) / (1 + FLIPS), which keeps its level for any number of patterns (Phipson and Smyth 2010). The patterns
+    depend only on the number of differences, so equal differences have equal p-values. 1 without differences.
     """
     import numpy as np
 

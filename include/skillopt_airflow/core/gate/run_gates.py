@@ -121,9 +121,9 @@ def can_accept(rules: EvaluationGroup, groups: tuple[int, ...]) -> bool:
 def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...], alike: bool = False) -> float | None:
     """Return the minimum detectable gain of the mean (80% power), by simulation; None if the gate can't accept.
 
-    It assumes the largest variance of scores. An answer is right with probability (1 + gain) / 2 under the candidate
-    and (1 - gain) / 2 under the current skill, and the items of a group have the same outcome. If many items are
-    certain, or groups are less correlated, the gate detects smaller gains.
+    It assumes the largest variance of scores: answers are right with probability (1 + gain) / 2 under the candidate and
+    (1 - gain) / 2 under the current skill, with one outcome per group. If many items are certain, or groups are less
+    correlated, the gate detects smaller gains.
 
     Args:
         rules: the policy, its level, and the draws per item.

@@ -111,8 +111,8 @@ def task_limits(
 ) -> RemainingLimits:
     """Return the amounts that a task may still spend.
 
-    A task gets its part of the budget that was left before its stage, minus its own spending, and at most the budget
-    that is left now.
+    A task gets its part of the budget that was left before its stage, minus its own spending. It never gets more than
+    is left now.
 
     Args:
         budget: the limits of the run.

@@ -121,8 +121,8 @@ class RunningEvaluation:
     def certain_loss(self) -> int | None:
         """Return the length of the shortest prefix of the order that rules out a win; 0 if current is perfect.
 
-        None while a win is possible, if ruling it out takes all items, if too many items of the prefix failed, and if
-        the rules require the full evaluation. Then use `decide` on the full evaluation.
+        None while a win is possible, if ruling it out takes all items, or if too many items of the prefix failed. Also
+        None if the rules require the full evaluation. Then use `decide` on the full evaluation.
         """
         wanted = self.rules.early_reject and self.rules.use_gate
         if not wanted or not any(item in self.current.scores for item in self.order):

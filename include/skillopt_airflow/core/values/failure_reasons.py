@@ -87,11 +87,11 @@ def error_status(http_status: int, body: object) -> Status | None:
     """
     if http_status in _OTHER_CAUSES:
         return None
-    said = _said(body)
-    if http_status == 451 or _REFUSED.search(said):
+    messages = _provider_messages(body)
+    if http_status == 451 or _REFUSED.search(messages):
         return Status.REFUSED
-    is_setting = _SETTING.search(said) is not None and _PROMPT.search(said) is None
-    return Status.TOO_LONG if http_status == 413 or (_TOO_LONG.search(said) and not is_setting) else None
+    is_setting = _SETTING.search(messages) is not None and _PROMPT.search(messages) is None
+    return Status.TOO_LONG if http_status == 413 or (_TOO_LONG.search(messages) and not is_setting) else None
 
 
 def ending_status(*endings: object) -> Status:
@@ -104,7 +104,7 @@ def failure_http_status(document: JsonObject) -> int:
     """Return the proper HTTP status of a failure that was sent with status 200; 0 if there is no failure."""
     if error_status(200, document) is not None:
         return 400
-    if found := _HTTP_CODE.search(_said(document)):
+    if found := _HTTP_CODE.search(_provider_messages(document)):
         return int(found[1])
     own, choices = document.get("base_resp"), document.get("choices")
     if isinstance(own, dict) and own.get("status_code"):
@@ -114,7 +114,7 @@ def failure_http_status(document: JsonObject) -> int:
     return 502 if any(part.get("error") for part in parts) or any(broken) else 0
 
 
-def _said(body: object) -> str:
+def _provider_messages(body: object) -> str:
     """Return the provider's messages, one per line, from JSON or from text with JSON in it."""
     if not isinstance(body, str | bytes):
         return "\n".join(_words(body))

@@ -111,9 +111,12 @@ class ChoiceMatch(Scoring):
 def choices_by_letter(choices: JsonValue, key: str = "choices") -> dict[str, str]:
     """Return choices by letter, from A; raise DataError, which names the key, for any other format.
 
-    Formats: a list of strings or numbers, an object with a string per label, an object with the lists `label` and
-    `text` (as in ARC), a list of objects with `label` and `text` (as in CommonsenseQA), or a string with any of these
-    in JSON or Python. Nulls are left out, and numeric labels become letters in their order.
+    * A list of strings or numbers, or an object with a string per label.
+    * An object with the lists `label` and `text` (as in ARC).
+    * A list of objects with `label` and `text` (as in CommonsenseQA).
+    * A string with any of these in JSON or Python.
+
+    Nulls are left out, and numeric labels become letters in their order.
     """
     try:
         found = _by_label(choices)
