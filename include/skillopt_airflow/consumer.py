@@ -241,9 +241,7 @@ class SkillClient:
         expected |= {"benchmark": self.benchmark, "target": self.target}
         for field, value in expected.items():
             if published.get(field) != value:
-                raise Tampered(
-                    f"{self._address(manifest)} has {field} {published.get(field)!r}, but expected is {value!r}"
-                )
+                raise Tampered(f"{self._address(manifest)} has {field} {published.get(field)!r}; expected {value!r}")
         digest = hashlib.sha256(body).hexdigest()
         if digest != wanted.sha256:
             raise Tampered(

@@ -163,7 +163,7 @@ def test_where_skills_are_only_measured_a_budget_in_dollars_needs_the_prices_of_
     prepare: Callable[..., object], tmp_path: Path
 ) -> None:
     for prices, unknown in (({}, f"the target {TARGET} and the judge {JUDGE}"), (PRICED, f"the judge {JUDGE}")):
-        with pytest.raises(ConfigError, match=rf"^budget\.max_usd = 1: no price is known for {unknown}; "):
+        with pytest.raises(ConfigError, match=rf"^budget\.max_usd = 1: no price is known for {unknown}\. "):
             prepare(tmp_path, budget__max_usd=1.0, budget__prices=prices, model__judge=JUDGE)
     # Nobody asks the optimizer.
     assert prepare(tmp_path, budget__max_usd=1.0, budget__prices=PRICED)

@@ -188,7 +188,7 @@ def _unapproved(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> Itera
 
 
 def _sentence(path: str, value: str, kind: str, patterns: Sequence[str]) -> str:
-    listed = f"allowed.{kind} has {', '.join(patterns)}" if patterns else f"allowed.{kind} is empty"
+    listed = f"allowed.{kind} has {', '.join(patterns)}" if patterns else f"allowed.{kind} has nothing"
     return f"{path} = {value!r}: neither benchmark.yaml names it nor an administrator allows it; {listed}"
 
 

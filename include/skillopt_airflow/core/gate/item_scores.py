@@ -86,7 +86,7 @@ class Evaluation(Value):
             DataError: no item has a score.
         """
         if not self.scores:
-            raise DataError("no item of this evaluation has a score, so it has no mean")
+            raise DataError("no item of this evaluation was scored, so it has no mean")
         return _mean(metric_value(score, metric, mixed_weight) for score in self.scores.values())
 
     def gate_mean(self, rules: EvaluationGroup) -> float:
