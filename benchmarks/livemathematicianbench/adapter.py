@@ -65,7 +65,7 @@ class LiveMathematicianBench:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 for the right choice, by its letter or its text, else 0, as hard and as soft."""
-        return ChoiceMatch(choices="choices").judge(trajectory.answer, item.reference["label"], item.public)
+        return ChoiceMatch(choices="choices").score(trajectory.answer, item.reference["label"], item.public)
 
 
 BENCHMARK = LiveMathematicianBench()

@@ -82,7 +82,7 @@ class DeclaredTask:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         task = self._section
-        return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
+        return task.score.score(trajectory.answer, item.reference[REFERENCE], item.public)
 
     def _prompt_of(self, record: JsonObject) -> str:
         return self._prompt.render(record)

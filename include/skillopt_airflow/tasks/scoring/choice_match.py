@@ -84,7 +84,7 @@ class ChoiceMatch(Scoring):
             check_distinct(choices.values(), self.choices)
         _right(self._by_letter(reference, public), choices)
 
-    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def _score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         choices = self._choices(public)
         answer = str(self._by_letter(answer, public))
         named, right = sorted(choices_named(answer, choices)), _right(self._by_letter(reference, public), choices)

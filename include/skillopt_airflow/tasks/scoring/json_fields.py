@@ -151,7 +151,7 @@ class JsonFields(Scoring):
             except DataError as error:
                 raise DataError(f"{name}: {error}") from None
 
-    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def _score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Compare the answer's last JSON object with any of the fields; a missing field counts as null."""
         expected = _object(reference) or {}
         expected = {name: expected[name] for name in self.fields or expected}
@@ -175,7 +175,7 @@ class JsonFields(Scoring):
             return _same(answered, expected)
         if answered is None or (rule is None and not _is_one_number(answered)):
             return False
-        return (rule or NumberMatch()).judge(as_text(answered), expected, public).hard == 1.0
+        return (rule or NumberMatch()).score(as_text(answered), expected, public).hard == 1.0
 
 
 def _object(reference: JsonValue) -> JsonObject | None:
@@ -241,7 +241,7 @@ class ListMatch(Scoring):
             except DataError as error:
                 raise DataError(f"[{place}]: {error}") from None
 
-    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def _score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Score the interpretation of the answer that fits best."""
         wanted = _wanted(reference)
         read = ((self._found(entries, wanted), entries) for entries in _readings(answer, wanted))

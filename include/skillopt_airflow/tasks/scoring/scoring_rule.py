@@ -17,12 +17,12 @@ MAX_ANSWER_CHARS = 20_000
 """Longer answers score 0; they come from models that loop."""
 
 
-def score_safely(answer: str, judge: Callable[[], Score]) -> Score:
+def score_safely(answer: str, score: Callable[[], Score]) -> Score:
     """Return the score of an answer; 0 with the reason if the answer is too long or the rule fails on it."""
     why = f"it has {len(answer)} characters, and at most {MAX_ANSWER_CHARS} are compared"
     if len(answer) <= MAX_ANSWER_CHARS:
         try:
-            return judge()
+            return score()
         except Exception as error:  # noqa: BLE001 - benchmarks can bring their own rules
             # One answer must not fail the task, and with it the rollouts of all others.
             why = f"{type(error).__name__}: {error}"[:300]
@@ -32,7 +32,7 @@ def score_safely(answer: str, judge: Callable[[], Score]) -> Score:
 class Scoring(Value):
     """Base of the rules; `by` in YAML selects one by its name.
 
-    Rules that compare two strings define `compare`; others define `scored`. A reference is one value or a list of
+    Rules that compare two strings define `compare`; others define `_score`. A reference is one value or a list of
     alternatives, of which the best counts.
     """
 
@@ -53,11 +53,11 @@ class Scoring(Value):
     def check_text(self, expected: str) -> None:
         """Check one alternative; raise DataError if it is unusable."""
 
-    def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Compare an answer with a reference that has passed `check`; see `score_safely`."""
-        return score_safely(answer, lambda: self.scored(answer, reference, public))
+        return score_safely(answer, lambda: self._score(answer, reference, public))
 
-    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def _score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Score an answer that isn't too long; any exception counts as a score of 0."""
         references = alternatives(reference)
         judged = [self.compare(answer, expected) for expected in references]
