@@ -47,7 +47,7 @@ class Unscramble:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 as hard for the right word, and as soft the share of letters that are as in the right word."""
-        return Anls().judge(trajectory.answer, item.reference["words"], item.public)
+        return Anls().score(trajectory.answer, item.reference["words"], item.public)
 
 
 BENCHMARK: Benchmark = Unscramble()

@@ -106,7 +106,7 @@ class OfficeQA:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return the official score, as hard and as soft."""
-        return SCORING.judge(trajectory.answer, item.reference["answer"], item.public)
+        return SCORING.score(trajectory.answer, item.reference["answer"], item.public)
 
 
 def _pages(public: JsonObject, workspace: Workspace) -> Iterator[tuple[str, int, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from skillopt_airflow.core.values.failure_reasons import share
-from skillopt_airflow.core.values.text import Shown
+from skillopt_airflow.core.values.text import VisibleCharacters
 from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.report import summary
 
@@ -59,7 +59,7 @@ def html_environment(kept: str = "", folders: Sequence[Path] = ()) -> Environmen
         kept: control characters that a page writes as they are, such as line breaks.
         folders: where templates are looked for before the folder of the reports.
     """
-    shown = Shown(kept)
+    shown = VisibleCharacters(kept)
 
     def visible(value: Any) -> Any:
         # Exactly str: a template's own macros give Markup, which is escaped already and stays what it is.

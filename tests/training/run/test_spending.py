@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import BudgetUsedUp, StoreError
-from skillopt_airflow.core.run.budget import spent
+from skillopt_airflow.core.run.budget import total_spending
 from skillopt_airflow.core.values.pictures import NO_PICTURES
 from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
@@ -33,7 +33,7 @@ def training() -> Training:
 def test_a_run_has_left_what_no_call_of_target_and_optimizer_cost(training: Training) -> None:
     run = training.run
     rows = [row.call for row in run.usage.read(run.ref.benchmark, run.ref.run)]
-    total = spent(rows, run.record.prices)
+    total = total_spending(rows, run.record.prices)
     assert {call.role for call in rows} == {"target", "optimizer"}
     left = left_of_run(run)
     assert (left.calls, left.tokens) == (10_000 - total.calls, 10_000_000 - total.tokens)

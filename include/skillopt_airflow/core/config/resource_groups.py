@@ -1,4 +1,4 @@
-"""The knobs of what a run uses: budget, models, data, containers, the object store and searches."""
+"""The knobs of a run's resources: budget, models, data, containers, object store and searches."""
 
 from typing import Annotated, Literal, Self
 
@@ -11,51 +11,50 @@ from skillopt_airflow.core.config.sampling import MAX_THOUGHTS, Effort
 TRIES = 4
 TRY_SECONDS = 20.0
 MAX_PAUSE = 20.0
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 SEARCH_PATIENCE = TRIES * (TRY_SECONDS + MAX_PAUSE)
-"""Seconds after which no answer can come."""
+"""Seconds after which all attempts have ended."""
 
 
 class SearchGroup(Group):
-    """The server of the target's searches."""
+    """The search server of the target."""
 
     conn_id: ObjectName | None = None
     """Airflow connection (type http) of a search server, such as skillopt_search; its extra has the kind: searxng,
-    brave or tavily. When unset, searches look through the documents that an item brings with it, and nothing leaves
-    the host."""
+    brave or tavily. Default: none; searches use the documents of the item, and nothing leaves the host."""
 
 
 JUDGE_CONN_ID = "skillopt_judge"
-"""Connection of the judge, if Airflow has it."""
+"""Default connection of the judge, if Airflow has it."""
 RATIO = r"^\d+:\d+:\d+(:\d+)?$"
-# YAML takes 2:1:7 without quotes for a number.
+# YAML reads 2:1:7 without quotes as a number.
 RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
-# Docker takes 0 for no limit.
+# In Docker, 0 means no limit.
 MEMORY = r"^[1-9]\d*[kmg]$"
 MEMORY_SPELLED = "write it as 512m or 4g"
 PREFIX = r"^([^/]+/)*$"
 
 
 class Price(Group):
-    """A model's price in US dollars for a million tokens."""
+    """A model's price in US dollars per million tokens."""
 
     input: Annotated[float, Field(ge=0.0)]
-    """Tokens that the model reads."""
+    """Price of tokens that the model reads."""
     output: Annotated[float, Field(ge=0.0)]
-    """Tokens that the model writes."""
+    """Price of tokens that the model writes."""
 
 
 class BudgetGroup(Group):
-    """Limits on model calls; a run that would pass one stops after the current step."""
+    """Limits on model calls; a run that would exceed one stops after the current step."""
 
     max_calls: Positive | None = None
-    """Model calls of the run, target and optimizer together; no limit when unset."""
+    """Model calls of the run, for target and optimizer together. Default: no limit."""
     max_tokens: Positive | None = None
-    """Tokens read and written, target and optimizer together; no limit when unset."""
+    """Tokens read and written, for target and optimizer together. Default: no limit."""
     max_usd: Annotated[float, Field(gt=0.0)] | None = None
-    """US dollars; no limit when unset. Every model that the run asks needs a known price then."""
+    """US dollars; requires a known price for each model of the run. Default: no limit."""
     prices: dict[str, Price] = Field(default_factory=dict)
-    """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
+    """Prices by model, such as openai-chat:gpt-5; they take precedence over the package genai-prices."""
 
     @property
     def is_limited(self) -> bool:
@@ -63,23 +62,23 @@ class BudgetGroup(Group):
 
 
 class ModelGroup(Group):
-    """The frozen target, the optimizer, and how they are reached."""
+    """The target and optimizer models, the judge model, and their connections."""
 
     target_conn_id: ObjectName = "skillopt_target"
-    """Airflow connection (type pydanticai) of the model that executes items."""
+    """Airflow connection (type pydanticai) of the target model."""
     optimizer_conn_id: ObjectName = "skillopt_optimizer"
-    """Airflow connection (type pydanticai) of the model that writes edits."""
+    """Airflow connection (type pydanticai) of the optimizer model."""
     target: ObjectName | None = None
-    """Target model such as openai-chat:gpt-5; the connection's own when unset."""
+    """Target model, such as openai-chat:gpt-5. Default: the connection's model."""
     optimizer: ObjectName | None = None
-    """Optimizer model; the connection's own when unset."""
+    """Optimizer model. Default: the connection's model."""
     judge: ObjectName | None = None
-    """Model that judges answers, in a benchmark that asks one. It is behind the connection skillopt_judge, or the
-    optimizer's if there is none. Default: the connection's own."""
+    """Judge model, for benchmarks that use one. Its connection is skillopt_judge if it exists, else the optimizer's.
+    Default: the connection's model."""
     harness: HarnessName = "chat"
     """Program that runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
     max_turns: Positive = 1
-    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
+    """Maximum answers of the target per item: turns of a conversation with the benchmark's feedback, or model calls of
     harness tools, which needs at least 2. The agent CLIs set their own limits."""
     reasoning_effort: Effort | None = None
     """Reasoning effort of the target, such as low; or its most tokens of thinking; or on or off, for servers with such
@@ -87,27 +86,26 @@ class ModelGroup(Group):
     optimizer_reasoning_effort: Effort | None = None
     """The same of the optimizer. Default: the provider's."""
     optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    """Sampling temperature of the optimizer; the provider's default when unset."""
+    """Sampling temperature of the optimizer. Default: the provider's."""
     optimizer_max_tokens: Positive | None = None
-    """Most tokens of one answer of the optimizer, or the judge, its thinking included. Default: 1,000 to 32,000 by the
-    purpose of the call, and its thinking. A higher value doesn't raise these."""
+    """Maximum tokens per answer of the optimizer or the judge, including thinking. Default: 1,000 to 32,000 by the
+    purpose of the call, plus its thinking. A higher value doesn't raise these."""
     batch: bool = False
-    """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
-    minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
+    """Send evaluation and test items as one job of the provider's batch API, at half the price and in hours instead of
+    minutes. For harness chat with one turn. Fixed at DAG parse time."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    """Sampling temperature of the target; the provider's default when unset."""
+    """Sampling temperature of the target. Default: the provider's."""
     max_tokens: Positive = 16_384
-    """Most tokens of one answer of the target."""
+    """Maximum tokens per answer of the target."""
     concurrency: Positive = 32
-    """Model calls of the run's rollouts in flight; the containers that run at the same time have equal shares, of at
-    least 1."""
+    """Concurrent model calls of the run's rollouts; concurrent containers get equal shares, at least 1 each."""
     call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
-    """Seconds that one try of a model call may take. A call is tried five times, and one of the optimizer ends after
-    five of these."""
+    """Timeout in seconds per attempt of a model call. A call has five attempts; a call of the optimizer ends after
+    five timeouts."""
 
     @property
     def optimizer_thoughts(self) -> int:
-        """Return the most tokens that the optimizer thinks before an answer; 0 if it isn't set to think."""
+        """The maximum of the optimizer's thinking tokens per answer; 0 if thinking isn't set."""
         effort = self.optimizer_reasoning_effort
         if isinstance(effort, int):
             return effort
@@ -120,7 +118,9 @@ class ModelGroup(Group):
             ("optimizer_", self.optimizer_reasoning_effort, self.optimizer_max_tokens),
         ):
             if isinstance(effort, int) and most is not None and effort >= most:
-                raise ValueError(f"{role}reasoning_effort = {effort} is a part of {role}max_tokens = {most}: lower it")
+                raise ValueError(
+                    f"{role}reasoning_effort = {effort} is included in {role}max_tokens = {most}. Lower it"
+                )
         return self
 
     @model_validator(mode="after")
@@ -134,31 +134,31 @@ class DataGroup(Group):
     """The source of the items and their split."""
 
     uri: ObjectName = "sample"
-    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder; `*`
-    in that of a file stands for any characters of a name."""
+    """Local path (relative to the benchmark's folder), file:// or s3:// URL of a file or a split folder; `*` in a file
+    name matches any characters."""
     split_mode: Literal["ratio", "split_dir", "manifest"] = "ratio"
-    """ratio cuts one file (such as .json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or
-    another of these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""
+    """ratio divides one file (such as .json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or
+    another of these formats, and publish/items.json if it exists; manifest selects the ids in split_manifest."""
     split_manifest: ObjectName | None = None
-    """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json,
-    or of a folder with lists of ids in train|val|test/items.json; for split_mode manifest."""
+    """Path or URL of a JSON document with the ids of each split, such as another run's data_manifest.json. Can also be
+    a folder with lists of ids in train|val|test/items.json. For split_mode manifest."""
     split_ratio: Annotated[str, Field(pattern=RATIO), spelled(RATIO, RATIO_SPELLED)] = "2:1:7"
-    """Parts of train, val and test in ratio mode; a fourth is that of publish."""
+    """Parts of train, val and test in ratio mode; a fourth part is for publish."""
     split_seed: int = 42
     """Seed of the shuffle before a ratio split."""
     corpus: ObjectName | None = None
-    """Address, like uri, of a folder of documents that all items share; every sandbox can read it. Files and folders
-    whose names begin with a dot are left out."""
+    """Path or URL of a folder of documents that all items share; every sandbox can read it. Files and folders whose
+    names begin with a dot are left out."""
     limit: Positive | None = None
-    """Use only the first so many items of every split; all when unset."""
+    """Number of items to use from the start of each split. Default: all."""
     task_type: ObjectName | None = None
-    """Key of a record that holds the type of its task, or a list of types, by which scores are told, too;
-    metadata.subject is the key of an object in the record."""
+    """Key of a record with the type of its task, or a list of types, for scores by type. Can be a path, such as
+    metadata.subject."""
 
     @model_validator(mode="after")
     def _manifest(self) -> Self:
         if (self.split_mode == "manifest") != (self.split_manifest is not None):
-            raise ValueError("split_mode manifest and split_manifest need each other: set both or neither")
+            raise ValueError("split_mode manifest and split_manifest require each other. Set both or neither")
         return self
 
     @field_validator("split_ratio")
@@ -170,46 +170,44 @@ class DataGroup(Group):
 
 
 class SandboxGroup(Group):
-    """The containers that rollouts run in."""
+    """The containers of rollouts."""
 
     engine: Literal["docker", "kubernetes"] = "docker"
-    """Docker containers or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
+    """Docker containers or pods of a Kubernetes cluster. Fixed at DAG parse time."""
     conn_id: ObjectName | None = None
     """Airflow connection of a remote engine (type docker), or of the cluster and the pods' namespace (type kubernetes).
     Default: the worker's own engine, or kubernetes_default."""
     image: ObjectName | None = None
-    """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
+    """Image that contains include/skillopt_airflow/rollout. Default: the project's image for the harness."""
     registry: ObjectName | None = None
-    """Registry, or a part of one, that has the project's own images, such as registry.example.com/skillopt; these are
-    all whose names begin with skillopt- and hold no slash. Their tags are pulled again for each run. Default: the
+    """Registry, or a path in one, of the project's images, such as registry.example.com/skillopt. The names of these
+    images start with skillopt- and have no slash. Their tags are pulled again for each run. Default: the
     engine's own images."""
     items_per_container: Positive = 2000
-    """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
-    isolation from each other. Chunks have fewer, see max_containers; a stage has at most 1,024 chunks."""
+    """Maximum items of a chunk, which share a container unless they execute the target's code, as a limit for the
+    isolation of items. Chunks are smaller by default, see max_containers; a stage has at most 1,024 chunks."""
     max_containers: Positive = 4
-    """Containers of a stage at the same time, between which its items are divided evenly; fixed when the DAG is
-    parsed."""
+    """Concurrent containers of a stage, to which its items are distributed evenly. Fixed at DAG parse time."""
     cpus: Annotated[float, Field(gt=0.0)] = 1.0
-    """Processors that one container may use."""
+    """CPU limit per container."""
     memory: Annotated[str, Field(pattern=MEMORY), spelled(MEMORY, MEMORY_SPELLED)] = "512m"
-    """Memory that one container may use, swap included."""
+    """Memory limit per container, including swap."""
     output_mb: Positive = 256
-    """Megabytes that one container may write."""
+    """Output limit per container in megabytes."""
     timeout: Positive = 900
-    """Seconds that one container may run without an item ending; fixed when the DAG is parsed."""
+    """Timeout in seconds of a container in which no item ends. Fixed at DAG parse time."""
     code_timeout: Positive = 60
-    """Seconds that one execution of code which the target wrote may take."""
+    """Timeout in seconds per execution of the target's code."""
     test_timeout: Positive = 900
-    """Seconds that the tests which judge a repository may take, in a container of their own; fixed when the DAG is
-    parsed."""
+    """Timeout in seconds of a repository's tests, which run in a separate container. Fixed at DAG parse time."""
     item_registry: str = ""
-    """Registry, or a part of one, in front of the images that items name, such as registry.example.com/mirror; they are
-    taken as they are named when empty."""
+    """Registry, or a path in one, to prepend to the images that items name, such as registry.example.com/mirror.
+    Default: none."""
     pool: ObjectName = "default_pool"
-    """Airflow pool of the tasks that run containers or ask the optimizer. Fixed when the DAG is parsed."""
+    """Airflow pool of the tasks that run containers or ask the optimizer. Fixed at DAG parse time."""
     queue: ObjectName | None = None
-    """Queue of the tasks that need a Docker engine, for executors whose workers listen to queues; the executor's
-    default when unset. Fixed when the DAG is parsed."""
+    """Queue of the tasks that need a Docker engine, for executors with queues. Default: the executor's. Fixed at DAG
+    parse time."""
 
     @property
     def gateway_image(self) -> str:
@@ -218,11 +216,11 @@ class SandboxGroup(Group):
 
     @property
     def has_own_image(self) -> bool:
-        """Return whether the image is one of the project's own, which `registry` describes."""
+        """True if the image is one of the project's images, see `registry`."""
         return self.image is None or _is_own(self.image)
 
     def registered(self, image: str) -> str:
-        """Return the full name of an image, which is that in the registry for one of the project's own."""
+        """Return the full name of an image; names of the project's images get the registry."""
         return f"{self.registry}/{image}" if _is_own(image) and self.registry is not None else image
 
     def renews(self, image: str) -> bool:
@@ -244,4 +242,4 @@ class StorageGroup(Group):
     artifact_bucket: ObjectName = "skillopt-artifacts"
     """Bucket of the published skills."""
     prefix: Annotated[str, Field(pattern=PREFIX), spelled(PREFIX, "write it as team-a/ or a/b/")] = ""
-    """Key prefix inside both buckets; empty, or ends with a slash."""
+    """Key prefix in both buckets; empty, or with a slash at the end."""

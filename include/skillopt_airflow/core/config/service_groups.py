@@ -1,4 +1,4 @@
-"""The knobs of what follows a training: publishing, nights, the cleanup and alerts."""
+"""The knobs of services after a training: publishing, nights, the cleanup and alerts."""
 
 import re
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from skillopt_airflow.core.config.group import Group, ObjectName
 from skillopt_airflow.core.values.text import flaw_of_text
 
-# So many days ago, and so many hours from today, there still is a date.
+# With these limits, all dates stay in Python's range.
 MAX_DAYS = 700_000
 MAX_HOURS = 10_000_000
 MAX_DESCRIPTION = 1024
@@ -18,26 +18,26 @@ Hours = Annotated[float, Field(gt=0.0, le=MAX_HOURS)]
 
 
 class PublishingGroup(Group):
-    """The requirements for becoming the champion, measured after training on items by which nothing was selected."""
+    """The requirements for a new champion, measured after training on held-out items."""
 
     gate_policy: Literal["strict", "exact_paired"] = "exact_paired"
-    """Test by which the candidate must beat the champion, or the seed skill before there is one; strict is no test."""
+    """Policy by which the candidate must beat the champion, or the seed skill if there is none. strict isn't a
+    statistical test."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
-    """Share of the candidates that change nothing which exact_paired may publish, over all looks at the same items
-    together."""
+    """Significance level of exact_paired: the false positive rate over all looks at the same items."""
     draws: Annotated[int, Field(ge=1, le=100)] = 1
-    """Rollouts of every item of that split, by each of the two skills; stored ones are reused."""
+    """Rollouts per item and skill on the split; stored rollouts are reused."""
     approval: bool = False
-    """Ask a person for approval in Airflow's UI."""
+    """Require a person's approval in Airflow's UI."""
     approval_hours: Hours = 24.0
-    """Hours after which what nobody approved is rejected; fixed when the DAG is parsed."""
+    """Hours after which a publication without an approval is rejected. Fixed at DAG parse time."""
     approvers: tuple[ObjectName, ...] = ()
-    """Ids of the users of Airflow who may approve, such as their names in the simple auth manager; everybody who may
-    act on the task when empty. Fixed when the DAG is parsed."""
+    """Ids of the Airflow users who may approve, such as their names in the simple auth manager. Default: everyone who
+    may act on the task. Fixed at DAG parse time."""
 
     description: str | None = None
-    """When an agent should use the skill, in SKILL.md: 1 to 1,024 characters without angle brackets. Default: the
-    skill's own title and first sentence."""
+    """Description in SKILL.md of when an agent should use the skill: 1 to 1,024 characters without angle brackets.
+    Default: the skill's title and first sentence."""
 
     @field_validator("description")
     @classmethod
@@ -53,22 +53,21 @@ class RegateGroup(Group):
     """The nightly check of the champion on fresh items."""
 
     schedule: ObjectName = "@daily"
-    """End of a night, as a cron expression or preset; fixed when the DAG is parsed."""
+    """End of a night, as a cron expression or preset. Fixed at DAG parse time."""
     timezone: str = "UTC"
-    """Time zone of schedule and dates of the nights, by its name in the IANA database, such as Europe/Berlin; fixed
-    when the DAG is parsed."""
+    """Time zone of the nights' schedule and dates, as an IANA name such as Europe/Berlin. Fixed at DAG parse time."""
     fresh_uri: ObjectName | None = None
-    """Folder of date=YYYY-MM-DD/items.json, in the ways and formats of data.uri; when unset, `fresh` below data.uri, or
-    beside it where that is one file."""
+    """Path or URL of a folder of date=YYYY-MM-DD/items.json, with the formats of data.uri. Default: `fresh` below
+    data.uri, or next to it if data.uri is a file."""
     alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
-    """Chance a month, of 30 nights, of demoting a champion that is as good as the one before it."""
+    """Probability per 30 nights of demoting a champion that is as good as the previous one."""
     floor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    """Points under the published score below which a single night is reported at once; none when unset."""
+    """Points below the published score at which a single night is reported immediately. Default: none."""
     on_demote: Literal["report", "ask", "rollback"] = "ask"
-    """Consequence of a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
+    """Action after a demotion: only the report, a question in Airflow's UI, or an immediate rollback."""
     train_on_decline: bool = False
-    """Start a training after any decline: a champion that is demoted, stale, or below its published score; fixed when
-    the DAG is parsed."""
+    """Start a training after any decline: a champion that is demoted, stale, or below its published score. Fixed at
+    DAG parse time."""
 
     @field_validator("timezone")
     @classmethod
@@ -76,24 +75,21 @@ class RegateGroup(Group):
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise ValueError(
-                f"no time zone is called {name!r}; expected a name such as Europe/Berlin or UTC"
-            ) from error
+            raise ValueError("unknown time zone. Use an IANA name, such as Europe/Berlin or UTC") from error
         return name
 
 
 class RetentionGroup(Group):
-    """The cleanup of data that trainings and nights leave."""
+    """The cleanup of data from trainings and nights."""
 
     trajectory_days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = None
-    """Days for which trajectories are kept, which are the cache of finished rollouts, too, the grades that judges
-    gave, what searches found, and corpora after their last use; for ever when unset. Of benchmarks that have corpora in
-    one bucket, the longest counts for these. No run can change it for the cleanup."""
+    """Days to keep trajectories (the cache of finished rollouts), grades of judge models, search results, and corpora
+    after their last use. Default: indefinitely. For corpora, the longest value of the benchmarks in a bucket counts.
+    Runs can't override it."""
 
 
 class AlertsGroup(Group):
-    """Alerts about a run that fails or a night that is late."""
+    """Alerts about failed runs and late nights."""
 
     conn_id: ObjectName | None = None
-    """Airflow connection (type http) that gets a POST with JSON; nobody is told when unset. Fixed when the DAG is
-    parsed."""
+    """Airflow connection (type http) for a POST request with JSON. Default: no alerts. Fixed at DAG parse time."""

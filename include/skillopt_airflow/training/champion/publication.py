@@ -16,12 +16,12 @@ from skillopt_airflow.core.gate.run_gates import (
     Look,
     Question,
     decide_publication,
-    deciding,
-    hopeless,
+    deciding_items,
+    held_out_items,
     level_at,
     marks_of,
-    promising,
     publishing_rules,
+    why_unpassable,
 )
 from skillopt_airflow.core.run.history import Publication
 from skillopt_airflow.core.run.state import Measured, RunState
@@ -96,7 +96,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
     if withheld := _nothing_new(final, champion, candidate):
         return contest.model_copy(update={"withheld": withheld})
     split, every = contest.split, run.item_refs(contest.split)
-    usable, items = [item for item in every if not item.unusable], deciding(split, every)
+    usable, items = [item for item in every if not item.unusable], deciding_items(split, every)
     missing = sum(
         len(usable) - sum(found.status.scored for found in run.results(split, skill, draw, usable).values())
         for skill in (candidate, rival)
@@ -144,7 +144,7 @@ def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: S
 def _hopeless(evaluation: EvaluationGroup, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
     """Return why no result on the items could pass the gate, so that nothing is rolled out for it, or nothing."""
     at_level = publishing_rules(evaluation, rules, look.number)
-    if not (problem := hopeless(at_level, [item.group for item in items])):
+    if not (problem := why_unpassable(at_level, [item.group for item in items])):
         return ""
     return (
         f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since they {problem}; "
@@ -153,7 +153,7 @@ def _hopeless(evaluation: EvaluationGroup, items: Sequence[ItemRef], rules: Publ
 
 
 def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
-    return marks_of(deciding(split, run.items(split)))
+    return marks_of(deciding_items(split, run.items(split)))
 
 
 def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
@@ -203,7 +203,7 @@ def _planned(run: TrainingRun, contest: PublishContest) -> Measured:
 
 def _covered(run: TrainingRun, who: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
     evaluation = measured(
-        run, contest.split, skill, contest.draws, deciding(contest.split, run.item_refs(contest.split))
+        run, contest.split, skill, contest.draws, deciding_items(contest.split, run.item_refs(contest.split))
     )
     advice = "clear the task measure and what follows it to try these again"
     require_coverage(
@@ -299,7 +299,7 @@ def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "Spli
         scores["val"] = _published(run, skill.evaluation)
     scores["promised"] = scores.get("test")
     if contest.split is Split.TEST:
-        held_out = promising(run.item_refs(Split.TEST))
+        held_out = held_out_items(run.item_refs(Split.TEST))
         found = measured(run, Split.TEST, run.skill(skill.version), contest.draws, held_out)
         scores["promised"] = _published(run, found)
     return SplitScores.model_validate(scores)

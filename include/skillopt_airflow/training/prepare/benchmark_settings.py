@@ -15,8 +15,8 @@ from skillopt_airflow.core.config.deployment import (
     Allowed,
     Deployment,
     address_not_allowed,
+    disallowed_knobs,
     images_not_allowed,
-    not_allowed,
 )
 from skillopt_airflow.core.config.group import explain
 from skillopt_airflow.core.config.train_config import (
@@ -208,7 +208,7 @@ def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
     Raises:
         ConfigError: a line for each such knob.
     """
-    _refuse(not_allowed(asked, own, deployment().allowed))
+    _refuse(disallowed_knobs(asked, own, deployment().allowed))
 
 
 def check_skills(skills: dict[str, str]) -> None:

@@ -15,8 +15,8 @@ from skillopt_airflow.core.errors import DataError, ProcessLost, SandboxError
 from skillopt_airflow.core.values.types import Item, Rollout, Score, Status, Trajectory, Value
 from skillopt_airflow.limited_process import LimitedProcess, Limits
 from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepository
-from skillopt_airflow.tasks.repository_tests import PATCH_FILE, RepositoryTests, TestedRepository
-from skillopt_airflow.tasks.scoring.scoring_rule import readable
+from skillopt_airflow.tasks.repository_tests import PATCH_FILE, RepositoryTestRun, RepositoryTests
+from skillopt_airflow.tasks.scoring.scoring_rule import score_safely
 
 LIMITS = Limits(megabytes=1024, cpu_seconds=30, wall_seconds=60)
 PRODUCED, REFERENCES = "produced", "references"
@@ -57,7 +57,7 @@ def score_of(
     """
     if isinstance(benchmark, JudgesFiles):
         return judge(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
-    return readable(trajectory.answer, lambda: benchmark.score(item, trajectory))
+    return score_safely(trajectory.answer, lambda: benchmark.score(item, trajectory))
 
 
 def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:
@@ -93,7 +93,7 @@ def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, 
             try:
                 judge.call(b"", case.benchmark)
             except ProcessLost as error:
-                _failed(case, f"the judge did not get ready: {error} {error.said}")
+                _failed(case, f"the judge did not get ready: {error} {error.error_output}")
             return _answer(judge, case)
 
 
@@ -106,7 +106,7 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
             _failed(case, f"the judge: {error}")
         if error.status == -signal.SIGKILL:
             _failed(case, "the judge was killed, as the kernel does where the worker's memory ends")
-        log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.said)
+        log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.error_output)
     except DataError as error:
         log.warning("Item %s: the judge refuses its files: %s", case.item.id, error)
     return None
@@ -133,7 +133,7 @@ def _failed(case: Case, why: str) -> NoReturn:
     raise SandboxError(f"item {case.item.id} of {case.benchmark} could not be judged: {why}")
 
 
-RunTests = Callable[[Item, RepositoryTests], TestedRepository]
+RunTests = Callable[[Item, RepositoryTests], RepositoryTestRun]
 
 
 def judged_repository(
@@ -177,7 +177,7 @@ def engine_test_runner(
         docker_url: address of the worker's own engine; that of its environment when None.
     """
 
-    def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+    def run(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
         from skillopt_airflow.sandbox.docker import connection as docker_connection
         from skillopt_airflow.sandbox.docker.item_images import ItemImages
         from skillopt_airflow.sandbox.judge_container import JudgeContainer

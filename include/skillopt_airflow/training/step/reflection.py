@@ -10,7 +10,7 @@ from skillopt_airflow.core.run.timeline import Moment, edit_budget
 from skillopt_airflow.core.values.pictures import Pictures, PictureSizes, sizes
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Patch, Rollout, Score, Split
-from skillopt_airflow.optimizer.answers import joined
+from skillopt_airflow.optimizer.answers import join_fallbacks
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, follow_ups, probes, questions
 from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, by_outcome, minibatches, reflect
 from skillopt_airflow.optimizer.transcripts import Exhibits
@@ -81,7 +81,7 @@ def reflected(
         asked = _asked(run, models, context.skill, minibatch, probed)
         exhibits = Exhibits(asked.by_item, *_pictures(run, minibatch))
         patch = reflect(models.optimizer, context, minibatch, optimizer, exhibits)
-        patch = patch.model_copy(update={"fallback": joined(asked.fallback, patch.fallback)})
+        patch = patch.model_copy(update={"fallback": join_fallbacks(asked.fallback, patch.fallback)})
         log.info("%s: %d edits, %d patterns", minibatch.name, len(patch.edits), len(patch.failure_patterns))
         return minibatch, patch
 
@@ -106,7 +106,7 @@ def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatc
     wanted = questions(models.optimizer, skill, chosen, run.prompt_room)
     seen = pictures(run, shown_items(run, Split.TRAIN, chosen))
     answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), seen)
-    return answered.model_copy(update={"fallback": joined(wanted.fallback, answered.fallback)})
+    return answered.model_copy(update={"fallback": join_fallbacks(wanted.fallback, answered.fallback)})
 
 
 def _pictures(run: TrainingRun, minibatch: Minibatch) -> tuple[PictureSizes, Mapping[str, Pictures]]:
