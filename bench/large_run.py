@@ -19,7 +19,7 @@ from local.home import PROJECT
 from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
-from skillopt_airflow.core.run.budget import ROLES, Prices, Role
+from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role
 from skillopt_airflow.core.run.state import ReflectedItems
 from skillopt_airflow.core.values.types import (
     Edit,
@@ -82,7 +82,7 @@ class LocalConnections:
     def prices(self, config: TrainConfig) -> Prices:
         return {"target": None, "optimizer": None}
 
-    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
         return "sha256:none"
 
 

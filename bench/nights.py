@@ -8,8 +8,8 @@ from random import Random
 from statistics import median
 
 from bench import tables
-from skillopt_airflow.core.gate.night_verdict import NightMean, NightVerdict, judge_nights
-from skillopt_airflow.core.gate.paired import of_score
+from skillopt_airflow.core.gate.night_verdict import NightMean, NightVerdict, decide_nights
+from skillopt_airflow.core.gate.paired import score_interval
 
 ALPHA = 0.05
 MONTH = 30
@@ -119,7 +119,7 @@ def false_alarms_of_fewer_items(before: int, after: int, months: int = MONTHS) -
         nights = [kind.night(random, before) for _ in range(60)]
         for _ in range(MONTH):
             nights.append(kind.night(random, after))
-            if judge_nights([], nights, None, ALPHA).verdict is NightVerdict.DEMOTE:
+            if decide_nights([], nights, None, ALPHA).verdict is NightVerdict.DEMOTE:
                 alarms += 1
                 break
     return alarms / months
@@ -131,7 +131,7 @@ def false_keeps(kind: Kind, size: int, months: int = MONTHS) -> float:
     for _ in range(months):
         nights = [kind.night(random, size) for _ in range(MONTH)]
         kept += sum(
-            judge_nights(nights[:last], None, None, ALPHA).verdict is NightVerdict.KEEP for last in range(1, MONTH + 1)
+            decide_nights(nights[:last], None, None, ALPHA).verdict is NightVerdict.KEEP for last in range(1, MONTH + 1)
         )
     return kept / (months * MONTH)
 
@@ -194,11 +194,11 @@ def _claims() -> Iterator[tuple[str, str, float, Callable[[int], float]]]:
 
 
 def _drifts(random: Random, shared: float, published: int, size: int) -> bool:
-    promise, _ = of_score([[float(random.random() < LEVEL)] for _ in range(published)])
+    promise, _ = score_interval([[float(random.random() < LEVEL)] for _ in range(published)])
     nights: list[NightMean] = []
     for _ in range(MONTH):
         nights.append(night_of_answers(random, size, shared, promise))
-        if judge_nights([], None, nights, ALPHA).verdict is NightVerdict.DRIFT:
+        if decide_nights([], None, nights, ALPHA).verdict is NightVerdict.DRIFT:
             return True
     return False
 
@@ -207,7 +207,7 @@ def _demoted(random: Random, kind: Kind, size: int, good: int, drop: float, most
     nights = [kind.night(random, size) for _ in range(good)]
     for after in range(1, most + 1):
         nights.append(kind.night(random, size, -drop))
-        if judge_nights([], nights, None, ALPHA).verdict is NightVerdict.DEMOTE:
+        if decide_nights([], nights, None, ALPHA).verdict is NightVerdict.DEMOTE:
             return after
     return None
 

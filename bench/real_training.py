@@ -17,7 +17,7 @@ from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.gate.measured_score import MeasuredScore
 from skillopt_airflow.core.gate.paired import PairedTable, paired
-from skillopt_airflow.core.run.budget import ROLES, Role
+from skillopt_airflow.core.run.budget import MODEL_ROLES, Role
 from skillopt_airflow.core.run.history import History
 from skillopt_airflow.core.run.skill_matrix import MatrixRequest
 from skillopt_airflow.core.values.types import JsonObject, Split
@@ -63,7 +63,7 @@ class Floor(NamedTuple):
 class OnThisMachine(AirflowConnections):
     """Rollouts are local processes, so they need no engine and no image."""
 
-    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
         """Only check the models."""
         self._check_models(config.model, asked)
         return "no image"

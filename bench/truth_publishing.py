@@ -18,7 +18,7 @@ from skillopt_airflow.core.gate.decision import judge
 from skillopt_airflow.core.gate.item_scores import Evaluation
 from skillopt_airflow.core.gate.paired import interval
 from skillopt_airflow.core.gate.policies import Evidence
-from skillopt_airflow.core.gate.run_gates import PROMISING, publishing_rules
+from skillopt_airflow.core.gate.run_gates import HELD_OUT_ONE_IN, publishing_rules
 
 Rates = NDArray[np.float64]
 
@@ -262,9 +262,9 @@ def _attempt(contest: Contest, selected_by: float, draws: int, look: int, random
 
 
 def _part(evaluation: Evaluation, *, promises: bool) -> Evaluation:
-    """Return the items that are held out from the gate (one of PROMISING), or the others."""
+    """Return the items that are held out from the gate (one of HELD_OUT_ONE_IN), or the others."""
     scores = [(item, score) for place, (item, score) in enumerate(sorted(evaluation.scores.items()))
-              if (place % PROMISING == 0) is promises]  # fmt: skip
+              if (place % HELD_OUT_ONE_IN == 0) is promises]  # fmt: skip
     return evaluation.model_copy(update={"scores": dict(scores)})
 
 

@@ -23,7 +23,7 @@ from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.tasks import params
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.store.data.data_manifest import SplitList
-from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.declared_task import declared_benchmark
 from skillopt_airflow.tasks.task_group import ANSWER_RULES, KEYS, SCORING_RULES, TaskGroup, task_of
 from skillopt_airflow.training.prepare.benchmark_settings import SAMPLE, benchmark_config, preset_names, preset_of
 
@@ -199,7 +199,7 @@ def test_the_list_of_splits_is_one() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_section_makes_an_item_of_a_record(layer: dict[str, Any]) -> None:
-    assert declared(task(layer["task"])).item(RECORD).public["prompt"]
+    assert declared_benchmark(task(layer["task"])).item(RECORD).public["prompt"]
 
 
 def test_every_key_and_every_rule_is_shown() -> None:

@@ -45,7 +45,7 @@ class Unscramble:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Score the exact word as hard, and the similarity of the letters as soft."""
-        return Anls().judge(trajectory.answer, item.reference["words"], item.public)
+        return Anls().score(trajectory.answer, item.reference["words"], item.public)
 
 
 BENCHMARK: Benchmark = Unscramble()

@@ -7,7 +7,14 @@ from string import ascii_uppercase
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import Item, JsonObject
 from skillopt_airflow.tasks.declared_task import JudgedTask, choices_of, right_letters
-from skillopt_airflow.tasks.record_fields import identity_at, shown, text_at, texts_at, unusable, whole_number_at
+from skillopt_airflow.tasks.record_fields import (
+    field_error,
+    identity_at,
+    short_repr,
+    text_at,
+    texts_at,
+    whole_number_at,
+)
 from skillopt_airflow.tasks.scoring.choice_match import choice_decision, plain_maths, same_maths
 from skillopt_airflow.tasks.scoring.extraction import Boxed
 from skillopt_airflow.tasks.scoring.text_match import Exact
@@ -46,7 +53,7 @@ class BabyVision(JudgedTask):
         """
         kind, question = text_at(record, "ansType"), text_at(record, "question")
         if kind not in (CHOICE, BLANK):
-            raise unusable(("ansType",), f"{CHOICE} or {BLANK}", kind)
+            raise field_error(("ansType",), f"{CHOICE} or {BLANK}", kind)
         text_at(record, "image")
         choices = _choices(record) if kind == CHOICE else {}
         gold = _right_choice(record, choices) if kind == CHOICE else text_at(record, "blankAns").strip()
@@ -55,7 +62,7 @@ class BabyVision(JudgedTask):
             "form": _LETTER_ALONE if kind == CHOICE else "",
             "gold": gold,
         }
-        return self.asked(record | told, question, choices, frozenset(gold) if kind == CHOICE else frozenset())
+        return self.question_item(record | told, question, choices, frozenset(gold) if kind == CHOICE else frozenset())
 
     def answer(self, response: str) -> str:
         r"""Return the content of the last \boxed{}, else of the last box tokens, else an empty string."""
@@ -90,7 +97,7 @@ def _choices(record: JsonObject) -> dict[str, str]:
 def _right_choice(record: JsonObject, choices: dict[str, str]) -> str:
     place, letters = whole_number_at(record, "choiceAns"), [*choices]
     if not 0 <= place < len(letters):
-        raise DataError(f"choiceAns: expected a place from 0 to {len(letters) - 1}, got {shown(place)}")
+        raise DataError(f"choiceAns: expected a place from 0 to {len(letters) - 1}, got {short_repr(place)}")
     return letters[place]
 
 

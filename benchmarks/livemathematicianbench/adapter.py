@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import Item, JsonObject, Message, Score, Trajectory
 from skillopt_airflow.tasks.record_fields import list_at, text_at, whole_number_at
-from skillopt_airflow.tasks.scoring.choice_match import ChoiceMatch, check_distinct, lettered, stated_line
+from skillopt_airflow.tasks.scoring.choice_match import ChoiceMatch, check_distinct, choices_by_letter, stated_line
 from skillopt_airflow.tasks.scoring.extraction import Boxed, InTags, last_line
 
 _PROMPT = """{question}
@@ -49,7 +49,7 @@ class LiveMathematicianBench:
         )
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        choices = "\n".join(f"{label}. {text}" for label, text in lettered(public["choices"]).items())
+        choices = "\n".join(f"{label}. {text}" for label, text in choices_by_letter(public["choices"]).items())
         prompt = _PROMPT.format(question=public["question"], choices=choices)
         return (Message(role="system", content=skill), Message(role="user", content=prompt))
 
@@ -64,7 +64,7 @@ class LiveMathematicianBench:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 for the right letter or text, else 0, as hard and soft."""
-        return ChoiceMatch(choices="choices").judge(trajectory.answer, item.reference["label"], item.public)
+        return ChoiceMatch(choices="choices").score(trajectory.answer, item.reference["label"], item.public)
 
 
 BENCHMARK = LiveMathematicianBench()

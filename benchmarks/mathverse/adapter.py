@@ -6,7 +6,7 @@ from string import ascii_uppercase
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import Item, JsonObject
 from skillopt_airflow.tasks.declared_task import JudgedTask, choices_of, right_letters
-from skillopt_airflow.tasks.record_fields import identity_at, shown, text_at, unusable
+from skillopt_airflow.tasks.record_fields import field_error, identity_at, short_repr, text_at
 from skillopt_airflow.tasks.scoring.choice_match import choice_decision, letters_named, same_maths
 from skillopt_airflow.tasks.scoring.extraction import Boxed, InTags
 from skillopt_airflow.tasks.scoring.text_match import Exact
@@ -47,18 +47,19 @@ class MathVerse(JudgedTask):
         kind, asked = text_at(record, "question_type"), _text(record, "question")
         whole = _text(record, "question_for_eval") or asked
         if kind not in (CHOICE, FREE):
-            raise unusable(("question_type",), f"{CHOICE} or {FREE}", kind)
+            raise field_error(("question_type",), f"{CHOICE} or {FREE}", kind)
         if not asked and not record.get("image"):
             raise DataError("question: it is empty, and there is no image that holds it")
         stem, choices = split_choices(whole) if kind == CHOICE else (whole, {})
         right = letters_named(text_at(record, "answer"), choices) if kind == CHOICE else frozenset()
         if kind == CHOICE and not right:
             raise DataError(
-                f"answer: expected one of the choices, {', '.join(choices)}, or its text, got {shown(record['answer'])}"
+                f"answer: expected one of the choices, {', '.join(choices)}, or its text, got "
+                f"{short_repr(record['answer'])}"
             )
         form = _LETTER_ALONE if kind == CHOICE else ""
         told: JsonObject = {"image": record.get("image") or "", "question": asked or _IN_THE_PICTURE, "form": form}
-        return self.asked(record | told, stem, choices, right)
+        return self.question_item(record | told, stem, choices, right)
 
     def answer(self, response: str) -> str:
         tagged = InTags().find(response)

@@ -10,8 +10,8 @@ from skillopt_airflow.core.values.pictures import mark, picture_suffix
 from skillopt_airflow.core.values.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 from skillopt_airflow.tasks.grading import ENDS, GradingRequest
 from skillopt_airflow.tasks.protocols import Workspace
-from skillopt_airflow.tasks.record_fields import text_at, unusable
-from skillopt_airflow.tasks.scoring.choice_match import ChoiceLetter, choices_named, lettered, stated_line
+from skillopt_airflow.tasks.record_fields import field_error, text_at
+from skillopt_airflow.tasks.scoring.choice_match import ChoiceLetter, choices_by_letter, choices_named, stated_line
 from skillopt_airflow.tasks.scoring.extraction import Boxed, Extraction, InTags, last_line
 from skillopt_airflow.tasks.scoring.number_match import NumberMatch, numbers
 from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS
@@ -43,7 +43,7 @@ class MMRB:
         """Return `source:subtask:index`."""
         index = record.get("index")
         if isinstance(index, bool) or not isinstance(index, int | str):
-            raise unusable(("index",), "a number", index)
+            raise field_error(("index",), "a number", index)
         return f"{text_at(record, 'source')}:{text_at(record, 'subtask')}:{index}"
 
     def item(self, record: JsonObject) -> Item:
@@ -56,7 +56,7 @@ class MMRB:
             public["options_in_question"] = True
         given = record.get("answer")
         answer = "" if given is None else str(given).strip()
-        if not answer or (options and not choices_named(answer, lettered(public["options"], "options"))):
+        if not answer or (options and not choices_named(answer, choices_by_letter(public["options"], "options"))):
             raise DataError(f"answer: expected {'a choice of the options' if options else 'a text'}, got {answer!r}")
         steps = _steps(record)
         reference: JsonObject = {"answer": answer, **({"steps": steps} if steps else {})}
@@ -67,7 +67,7 @@ class MMRB:
 
     def task(self, public: JsonObject) -> str:
         """Return the question, with its options unless it contains them."""
-        choices = lettered(public["options"], "options") if public["options"] else {}
+        choices = choices_by_letter(public["options"], "options") if public["options"] else {}
         options = "".join(f"\n({letter}) {text}" for letter, text in choices.items())
         request = _REQUEST.format(": the letter of the right option" if choices else "")
         listed = f"\n{options}" if options and "options_in_question" not in public else ""
@@ -89,7 +89,7 @@ class MMRB:
         if len(answered) > MAX_ANSWER_CHARS:
             right = False
         elif item.public["options"]:
-            choices = lettered(item.public["options"], "options")
+            choices = choices_by_letter(item.public["options"], "options")
             right = choices_named(answered, choices) == choices_named(expected, choices)
         else:
             right = _agree(answered, expected)
@@ -117,7 +117,7 @@ def _options(record: JsonObject) -> list[str]:
     if options in (None, "", []):
         return []
     if not isinstance(options, list) or not all(isinstance(option, str) and option.strip() for option in options):
-        raise unusable(("options",), "a list of texts, which is empty for an open question", options)
+        raise field_error(("options",), "a list of texts, which is empty for an open question", options)
     return [str(option) for option in options]
 
 
@@ -134,7 +134,7 @@ def _steps(record: JsonObject) -> list[Any]:
     try:
         paths = [[str(step.get("rationale_fix") or step["rationale"]) for step in path] for path in found]
     except (AttributeError, KeyError, TypeError) as error:
-        raise unusable(("reasoning_steps",), "lists of steps with a rationale", found) from error
+        raise field_error(("reasoning_steps",), "lists of steps with a rationale", found) from error
     return [path for path in paths if len(path) > len(ENDS)]
 
 
@@ -142,7 +142,7 @@ def _pictures(record: JsonObject) -> tuple[ItemFile, ...]:
     column = EMBEDDED if record.get(EMBEDDED) else PATHS
     paths, folder = record.get(column), record.get(FOLDER, "")
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
-        raise unusable((column,), "a list of pictures' paths", paths)
+        raise field_error((column,), "a list of pictures' paths", paths)
     below = f"{folder}/" if folder and column == PATHS else ""
     return tuple(
         ItemFile(name=f"picture-{number}{picture_suffix(str(path))}", path=f"{below}{path}".strip("/ "), picture=True)

@@ -102,7 +102,7 @@ class OfficeQA:
         return next((answer for answer in found if answer is not None), last_line(response)).strip()
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        return SCORING.judge(trajectory.answer, item.reference["answer"], item.public)
+        return SCORING.score(trajectory.answer, item.reference["answer"], item.public)
 
 
 def _pages(public: JsonObject, workspace: Workspace) -> Iterator[tuple[str, int, str]]:

@@ -8,8 +8,8 @@ from skillopt_airflow.core.values.types import Item, JsonObject, Message, sha256
 from skillopt_airflow.tasks.corpus import FoundDocument, listed_documents
 from skillopt_airflow.tasks.declared_task import JudgedTask
 from skillopt_airflow.tasks.protocols import Workspace
-from skillopt_airflow.tasks.record_fields import text_at, unusable
-from skillopt_airflow.tasks.scoring.scoring_rule import listed
+from skillopt_airflow.tasks.record_fields import field_error, text_at
+from skillopt_airflow.tasks.scoring.scoring_rule import parse_list
 from skillopt_airflow.tasks.scoring.text_match import Exact, same_words
 from skillopt_airflow.tasks.task_group import TaskGroup
 
@@ -56,7 +56,9 @@ class SealQA(JudgedTask):
         documents = _documents(record)
         about = "".join(f"\n{name}: {text}" for key, name in ABOUT.items() if (text := _about(record, key)))
         question = text_at(record, "question").strip()
-        item = self.asked({**record, "about": about, "question": question}, f"{question}{about}", {}, frozenset())
+        item = self.question_item(
+            {**record, "about": about, "question": question}, f"{question}{about}", {}, frozenset()
+        )
         shown: Any = [one.model_dump() for one in documents]
         return item.model_copy(update={"id": self.identity(record), "public": item.public | {"documents": shown}})
 
@@ -105,7 +107,7 @@ def _document(column: str, entry: Any) -> FoundDocument:
     if isinstance(entry, str):
         return FoundDocument(text=entry)
     if not isinstance(entry, dict):
-        raise unusable((column,), "a list of documents with title, url, date and text", entry)
+        raise field_error((column,), "a list of documents with title, url, date and text", entry)
     fields = {key: _text(entry.get(key)) for key in ("title", "url", "date")}
     return FoundDocument(**fields, text=next((text for key in TEXTS if (text := _text(entry.get(key)))), ""))
 
@@ -121,7 +123,7 @@ def _about(record: JsonObject, key: str) -> str:
 def _parsed(record: JsonObject, key: str) -> Any:
     """Return a value, with a list in a string parsed."""
     try:
-        return listed(record.get(key))
+        return parse_list(record.get(key))
     except DataError as error:
         raise DataError(f"{key}: {error}") from error
 

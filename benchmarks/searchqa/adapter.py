@@ -74,7 +74,7 @@ class SearchQA:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return exact match as hard and token F1 as soft, the best over all references (SQuAD v1.1 rules)."""
-        return TokenF1().judge(trajectory.answer, item.reference["answers"], item.public)
+        return TokenF1().score(trajectory.answer, item.reference["answers"], item.public)
 
 
 def cut_at_documents(context: str, limit: int) -> str:

@@ -9,7 +9,7 @@ from skillopt_airflow.core.values.text import shortened
 from skillopt_airflow.core.values.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
 from skillopt_airflow.tasks.protocols import Workspace
 from skillopt_airflow.tasks.record_fields import identity_at, text_at
-from skillopt_airflow.tasks.repository_tests import RepositoryTests, TestedRepository
+from skillopt_airflow.tasks.repository_tests import RepositoryTestRun, RepositoryTests
 
 TREE, REQUIREMENTS = "repo.tar.gz", "requirements.txt"
 RUNNERS = ("pytest", "unittest", "django", "sympy")
@@ -95,7 +95,7 @@ class SWEBench:
 
         return tests_of(item, patch, run_of(item.reference))
 
-    def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
+    def score_tests(self, item: Item, patch: str, ran: RepositoryTestRun) -> Score:
         """Return 1 as hard if all required tests pass, by SWE-bench's rule; 0 for an unreliable run."""
         from .scoring import score_of
 

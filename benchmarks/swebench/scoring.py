@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from skillopt_airflow.core.values.types import Item, JsonObject, Score
-from skillopt_airflow.tasks.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.tasks.repository_tests import MAX_PATCH_BYTES, RepositoryTestRun, RepositoryTests, RunEnd
 
 from .patches import CandidatePatch, candidate_patch, touched_paths
 from .resolution import Outcome, Verdict, resolve, unjudged, unreliable
@@ -43,7 +43,7 @@ def tests_of(item: Item, patch: str, run: JsonObject) -> RepositoryTests | Score
     )
 
 
-def score_of(item: Item, patch: str, ran: TestedRepository, runner: str) -> Score:
+def score_of(item: Item, patch: str, ran: RepositoryTestRun, runner: str) -> Score:
     """Score a change from its test run: 1 as hard if all required tests pass, by SWE-bench's rule."""
     verdict, candidate = _verdict(item, ran, runner), _candidate(item, patch, ())
     score, known = _score(verdict, candidate), touched_paths(str(item.reference["patch"]))
@@ -57,7 +57,7 @@ def _candidate(item: Item, patch: str, of_tests: Sequence[str]) -> CandidatePatc
     return candidate_patch(patch, of_tests, (".", *roots))
 
 
-def _verdict(item: Item, ran: TestedRepository, runner: str) -> Verdict:
+def _verdict(item: Item, ran: RepositoryTestRun, runner: str) -> Verdict:
     if ran.end is RunEnd.NOT_APPLIED:
         return Verdict(outcome=Outcome.NOT_APPLIED)
     if ran.end is not RunEnd.RAN:
@@ -68,7 +68,7 @@ def _verdict(item: Item, ran: TestedRepository, runner: str) -> Verdict:
     if verdict is not None:
         return verdict
     others, exit_status = ran.canaries.without(statuses, ran.exit_status)
-    if not ran.canaries.held(statuses):
+    if not ran.canaries.confirm(statuses):
         # A run that stops while collecting, such as at a failed import, claims no passes.
         claims = any(CaseStatus(status).passing for status in statuses.values())
         outcome = Outcome.FORGED if claims or ran.exit_status == 0 else Outcome.INCOMPLETE

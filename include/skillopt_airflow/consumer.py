@@ -1,8 +1,8 @@
-"""Follow a published skill from a deployment. One file to copy: Python 3.11+, boto3 and nothing else; Linux or macOS.
+"""Follow a published skill from a deployment. Copy this file; it needs only Python 3.11+ and boto3, on Linux or macOS.
 
-As a library, `SkillClient(bucket, benchmark, target).get()` or `.watch(seconds, stop)`; as a program
-`python consumer.py fetch --help`. What it relies on is written down in docs/consumption.md. Credentials and region come
-from boto3's own chain. What the bucket holds is data: names are checked before they become keys or paths.
+As a library, use `SkillClient(bucket, benchmark, target).get()` or `.watch(seconds, stop)`; as a program,
+`python consumer.py fetch --help`. docs/consumption.md describes the format. Credentials and region come from boto3's
+default chain. The bucket's content is untrusted: names are checked before they become keys or paths.
 """
 
 import argparse
@@ -37,30 +37,30 @@ _SKILL_NAME = re.compile(r"(?=.{1,64}$)[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_DESCRIPTION = 1024
 _ESCAPED = re.compile(r"(?<=-)-|[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _HIDDEN = re.compile(r"\A---\n.*?\n---$|<!--.*?(?:-->|\Z)|^ *(```|~~~).*?(?:^ *\1|\Z)", re.DOTALL | re.MULTILINE)
-"""Front matter, comments and blocks of code."""
+"""Front matter, comments and code blocks."""
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?\w.*)$", re.MULTILINE)
 _BREAK = re.compile(r"\n\s*\n|\n?^\s*(?:[-*+]|\d+[.)])\s+", re.MULTILINE)
 _MARKS = re.compile(r"\*(?!\s)|(?<=\S)\*|[`<>\x00-\x08\x0e-\x1f\x7f-\x9f]|!?\[([^\]]*)\]\([^)]*\)")
-"""Markdown's marks, what a description can't have, and links."""
+"""Markdown syntax, characters that a description can't have, and links."""
 _MAX_BYTES = {"alias": 1 << 16, "skill": 1 << 20, "manifest": 1 << 26}
 
 log = logging.getLogger("skill_consumer")
 
 
 class SkillError(Exception):
-    """There is no newer skill to serve; `exit_code` is the program's."""
+    """The current skill can't be served; `exit_code` is the program's."""
 
     exit_code: ClassVar[int] = 1
 
 
 class Unavailable(SkillError):
-    """The bucket did not answer in time, or refused."""
+    """The bucket didn't answer in time, or denied access."""
 
     exit_code = 3
 
 
 class Tampered(SkillError):
-    """The bucket's content is not what was published."""
+    """The bucket's content differs from the published skill."""
 
     exit_code = 4
 
@@ -79,22 +79,22 @@ class NotPublished(SkillError):
 
 @dataclass(frozen=True)
 class Skill:
-    """One verified version, and when the alias was last known to name it."""
+    """A verified version, and the time at which the alias last pointed to it."""
 
     text: str
     """best_skill.md, byte for byte (UTF-8)."""
     version: str
     sha256: str
     sequence: int
-    """Number of the alias's move; a later move has a higher one."""
+    """Number of the alias's move, which increases."""
     moved: str
-    """Time at which the alias was moved here, ISO 8601, UTC."""
+    """Time of the alias's move to this version, ISO 8601, UTC."""
     etag: str
     """ETag of the alias."""
     confirmed: float = 0.0
-    """Time at which the bucket last said that the alias names this version, in seconds since 1970."""
+    """Unix time at which the bucket last confirmed that the alias points to this version."""
     problem: str = ""
-    """Reason why it could not be confirmed, or not be cached, just now; empty if all is well."""
+    """Reason why the last confirmation or caching failed; empty if both succeeded."""
 
     @property
     def age(self) -> float:
@@ -102,7 +102,7 @@ class Skill:
 
 
 class SkillClient:
-    """A client that resolves an alias to a verified skill. Threads can share it, and processes can share its cache."""
+    """Resolves an alias to a verified skill. Threads can share a client, and processes can share its cache."""
 
     def __init__(
         self,
@@ -116,23 +116,23 @@ class SkillClient:
         cache: Path | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """Read nothing yet.
+        """Configure the client without reading anything.
 
         Args:
-            bucket: of the published skills (`storage.artifact_bucket`).
-            benchmark: as published.
-            target: the model as published, such as `openai-chat:gpt-5-mini`.
-            alias: which alias to follow.
-            prefix: before all keys (`storage.prefix`).
-            endpoint_url: of an S3-compatible server; None: boto3's own.
-            cache: folder of the last good skill; None: `$XDG_CACHE_HOME/skillopt` or `~/.cache/skillopt`.
-            timeout: most seconds that one look at the bucket takes.
+            bucket: bucket of the published skills (`storage.artifact_bucket`).
+            benchmark: name of the benchmark.
+            target: name of the published target model, such as `openai-chat:gpt-5-mini`.
+            alias: the alias to follow.
+            prefix: prefix of all keys (`storage.prefix`).
+            endpoint_url: URL of an S3-compatible server. Default: boto3's.
+            cache: folder for the last good skill. Default: `$XDG_CACHE_HOME/skillopt` or `~/.cache/skillopt`.
+            timeout: limit of a check of the bucket in seconds.
 
         Raises:
-            ValueError: the alias cannot be one.
+            ValueError: the name of the alias is invalid.
         """
         if _NAME.fullmatch(alias) is None:
-            raise ValueError(f"{alias!r} is no name of an alias")
+            raise ValueError(f"{alias!r} isn't a valid name of an alias")
         root = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self.benchmark, self.target, self.timeout = benchmark, target, timeout
         self._bucket, self._alias = bucket, alias
@@ -141,20 +141,20 @@ class SkillClient:
         self._cache = _Cache(cache or _cache_home(), f"{endpoint_url or _endpoint()} {bucket} {self._folder} {alias}")
         self._turn = threading.Lock()
         self._looked = 0.0
-        """When the last look ended, by the monotonic clock."""
+        """End of the last check, by the monotonic clock."""
         self._looking = threading.Thread()
         self._s3: S3Client | None = None
         self._last: Skill | None = None
-        # The import takes a second, which no look's timeout should pay for.
+        # The import takes a second, which shouldn't count toward a timeout.
         import boto3  # noqa: F401
 
     def get(self) -> Skill:
-        """Return the skill that the alias names now, or else the last good one, with `problem` saying why.
+        """Return the alias's current skill; if that fails, the last good one, with the reason in `problem`.
 
-        Of threads that ask at the same time one looks, and the others return what it found.
+        Concurrent threads share one check.
 
         Raises:
-            SkillError: there is no last good one.
+            SkillError: the check failed, and there is no last good skill.
         """
         asked = time.monotonic()
         with self._turn:
@@ -171,12 +171,12 @@ class SkillClient:
             return self._last
 
     def watch(self, interval: float, stop: threading.Event) -> Iterator[Skill]:
-        """Yield the skill now, then each time its version changes or a problem comes or goes, until `stop` is set.
+        """Yield the skill now, and whenever its version changes or a problem appears or ends, until `stop` is set.
 
-        An alias that did not move costs one conditional GET (304) every `interval` seconds.
+        An unchanged alias costs one conditional GET (304) every `interval` seconds.
 
         Raises:
-            SkillError: there is nothing to serve at the start.
+            SkillError: the first check failed, and there is no last good skill.
         """
         seen: tuple[str, bool] | None = None
         while not stop.is_set():
@@ -187,9 +187,9 @@ class SkillClient:
             stop.wait(interval)
 
     def _within_timeout(self, last: Skill | None) -> Skill:
-        """Return or raise what a look does, but no later: a server that drips bytes runs into no other timeout."""
+        """Check the bucket with a total timeout: boto3's timeouts don't catch a server that drips bytes."""
         if self._looking.is_alive():
-            raise Unavailable("the bucket did not answer the look before yet")
+            raise Unavailable("the bucket hasn't answered the previous request yet")
         outcome: list[Skill | Exception] = []
 
         def attempt() -> None:
@@ -206,7 +206,7 @@ class SkillClient:
         if isinstance(outcome[0], SkillError | ValueError):
             raise outcome[0]
         if isinstance(outcome[0], Exception):
-            # Such as an error of TLS within an answer, which the client does not translate.
+            # For example a TLS error during a response, which boto3 doesn't translate.
             raise Unavailable(f"{type(outcome[0]).__name__}: {outcome[0]}") from outcome[0]
         return outcome[0]
 
@@ -228,7 +228,7 @@ class SkillClient:
         sequence = alias.get("sequence", 0)
         named = _VERSION.fullmatch(version)
         if named is None or _SHA256.fullmatch(digest) is None or named[1] != digest[:12]:
-            raise Tampered(f"{address} names version {version!r} with SHA-256 {digest!r}, which do not fit together")
+            raise Tampered(f"{address} names version {version!r} with SHA-256 {digest!r}, which don't match")
         if not isinstance(sequence, int) or sequence < 0:
             raise Tampered(f"{address} has sequence {sequence!r}")
         return Skill("", version, digest, sequence, str(alias.get("moved", "")), etag, time.time())
@@ -236,12 +236,12 @@ class SkillClient:
     def _text(self, wanted: Skill) -> str:
         folder = f"{self._folder}versions/{wanted.version}/"
         body, manifest = self._object(f"{folder}best_skill.md", "skill"), f"{folder}manifest.json"
-        said = _fields(self._object(manifest, "manifest"), self._address(manifest))
+        published = _fields(self._object(manifest, "manifest"), self._address(manifest))
         expected = {"version": wanted.version, "sha256": wanted.sha256}
         expected |= {"benchmark": self.benchmark, "target": self.target}
         for field, value in expected.items():
-            if said.get(field) != value:
-                raise Tampered(f"{self._address(manifest)} says {field} {said.get(field)!r} where {value!r} is due")
+            if published.get(field) != value:
+                raise Tampered(f"{self._address(manifest)} has {field} {published.get(field)!r}; expected {value!r}")
         digest = hashlib.sha256(body).hexdigest()
         if digest != wanted.sha256:
             raise Tampered(
@@ -260,7 +260,7 @@ class SkillClient:
         return b"" if found is None else found[0]
 
     def _read(self, key: str, kind: str, etag: str) -> tuple[bytes, str] | None:
-        """Return body and tag; None if the tag is still this one."""
+        """Return body and ETag; None if the ETag hasn't changed."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         condition: Any = {"IfNoneMatch": etag} if etag else {}
@@ -297,13 +297,13 @@ class SkillClient:
 
 
 class _Cache:
-    """The last good skill in one file, which is replaced as a whole, by one process at a time."""
+    """The last good skill in one file, which is replaced atomically, by one process at a time."""
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.path = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
     def load(self) -> Skill | None:
-        """Return its skill if it is intact; the file's time of change is when the bucket last confirmed it."""
+        """Return the cached skill if it is intact; the file's modification time is its last confirmation."""
         try:
             skill = Skill(**json.loads(self.path.read_bytes()))
             confirmed = self.path.stat().st_mtime
@@ -314,18 +314,18 @@ class _Cache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            log.warning("the cache %s cannot be read, and is not used: %s", self.path, error)
+            log.warning("ignoring the cache %s, which cannot be read: %s", self.path, error)
             return None
-        log.warning("the cache %s is corrupt, and is not used", self.path)
+        log.warning("ignoring the cache %s, which is corrupt", self.path)
         return None
 
     def save(self, skill: Skill) -> Skill:
-        """Keep it; return it with a problem if it can't be kept."""
+        """Cache the skill; return it with a problem if that fails."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self.path.with_suffix(".lock")):
-                kept = self.load()
-                if kept is None or (kept.etag, kept.sha256) != (skill.etag, skill.sha256):
+                cached = self.load()
+                if cached is None or (cached.etag, cached.sha256) != (skill.etag, skill.sha256):
                     fresh = self.path.with_suffix(".tmp")
                     _write(fresh, json.dumps(asdict(skill)).encode())
                     fresh.replace(self.path)
@@ -336,33 +336,33 @@ class _Cache:
 
 
 def install(skill: Skill, out: Path, files: Mapping[str, str]) -> None:
-    """Make `out` a link to a folder with these files, by their names; readers see all of the old or all of the new.
+    """Atomically make `out` a link to a folder with these files (contents by name).
 
-    The folders are beside it, in `.<name>.versions`: this one, and the one before for who still reads it.
+    The folders are next to it, in `.<name>.versions`: this one, and the previous one for current readers.
 
     Raises:
-        OutputError: it cannot be written, or something else is there; what was there stays.
+        OutputError: writing failed, or `out` is something else, which stays unchanged.
     """
     store = out.parent / f".{out.name}.versions"
     try:
         store.mkdir(parents=True, exist_ok=True)
         with _locked(store / ".lock"):
-            present = out.resolve()
-            is_own = out.is_symlink() and present.parent == store.resolve()
+            current = out.resolve()
+            is_own = out.is_symlink() and current.parent == store.resolve()
             if not is_own and (out.is_symlink() or out.exists()):
-                raise OutputError(f"{out} is somebody else's: name a folder that does not exist yet")
+                raise OutputError(f"{out} already exists and this client didn't create it. Choose a new path.")
             if not _holds(out, files):
                 folder = Path(tempfile.mkdtemp(prefix=f"{skill.version}-", dir=store))
                 for name, text in files.items():
                     _write(folder / name, text.encode())
-                # Another user's process may be the one that reads.
+                # Readers may be other users' processes.
                 folder.chmod(0o755)
                 link = store / ".link"
                 link.unlink(missing_ok=True)
                 link.symlink_to(Path(store.name) / folder.name)
                 link.replace(out)
                 for old in store.iterdir():
-                    if old.is_dir() and old.name not in {present.name, folder.name}:
+                    if old.is_dir() and old.name not in {current.name, folder.name}:
                         shutil.rmtree(old)
     except OSError as error:
         raise OutputError(f"cannot write {out}: {error}") from error
@@ -371,20 +371,20 @@ def install(skill: Skill, out: Path, files: Mapping[str, str]) -> None:
 def skill_md(text: str, version: str, name: str, description: str | None) -> str:
     """Return a skill as a SKILL.md in the Agent Skills format, https://agentskills.io/specification.
 
-    The consumer makes its own, because no checksum covers the front matter of the published one, which agents read too.
+    The consumer creates its own, because agents also read the front matter, which no checksum covers in the bucket.
 
     Args:
         text: the skill.
-        version: kept under `metadata`.
-        name: lower-case letters, digits and single hyphens, at most 64; the folder's name.
-        description: when an agent should use the skill; None: the skill's own title and first sentence.
+        version: the published version, for `metadata`.
+        name: the folder's name: at most 64 lowercase letters, digits and single hyphens.
+        description: when an agent should use the skill. Default: the skill's title and first sentence.
     """
     matter = f"name: {_yaml(name)}\ndescription: {_yaml(description or _described(text, name))}\n"
     return f"---\n{matter}metadata:\n  version: {_yaml(version)}\n---\n\n{text}"
 
 
 def _yaml(text: str) -> str:
-    """Return the text as a YAML string: a JSON string without what YAML refuses, or readers take for its end."""
+    """Return the text as a JSON string, with escapes for characters that YAML rejects or that end front matter."""
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
@@ -394,66 +394,68 @@ def _described(text: str, name: str) -> str:
     first = next((part for part in _BREAK.split(_HEADING.sub("\n\n", plain)) if re.search(r"\w", part)), "")
     sentence = re.split(r"(?<=[.!?])\s+(?![a-z])|(?<=[。！？])", first.strip(), maxsplit=1)[0]
     parts = (" ".join(part.split()) for part in (title[1] if title else "", sentence))
-    said = " ".join(part if part[-1] in ".!?:。！？" else f"{part}." for part in parts if part)
-    return f"{said[: _MAX_DESCRIPTION - 1]}…" if len(said) > _MAX_DESCRIPTION else said or f"Instructions of {name}."
+    described = " ".join(part if part[-1] in ".!?:。！？" else f"{part}." for part in parts if part)
+    if len(described) > _MAX_DESCRIPTION:
+        return f"{described[: _MAX_DESCRIPTION - 1]}…"
+    return described or f"Instructions of {name}."
 
 
 def claude_code_text(text: str) -> str:
-    """Return a skill's text in a form that Claude Code runs nothing of and replaces nothing in.
+    """Return a skill's text in a form in which Claude Code runs and replaces nothing.
 
-    The CLI runs commands in "```!" blocks and after "!" before a backtick, attaches the files of references such as
-    `@~/.ssh/id_rsa`, and replaces `$1`, `$ARGUMENTS` and its own variables. Backslashes before such a dollar get lost.
-    The harness `claude_code` measures skills in this form. Source: the CLI 2.1.197, whose patterns are in
+    The CLI runs commands in "```!" blocks and after "!" before a backtick. It attaches files of references such as
+    `@~/.ssh/id_rsa`. It replaces `$1`, `$ARGUMENTS` and its own variables, and drops backslashes before such a dollar.
+    The harness `claude_code` measures skills in this form. Source: CLI 2.1.197, whose patterns are in
     tests/rollout/harnesses/test_claude_code.py.
     """
     text = re.sub(r"(?<!\\)\\*\$(?=\d|ARGUMENTS)", r"\\$", text)
     text = re.sub(r"\$(?=\{(?:CLAUDE_|user_config\b))", r"$\\", text)
-    # JavaScript's whitespace, and the full stops after which the CLI looks for a reference, too.
+    # JavaScript's whitespace, and the punctuation after which the CLI also looks for a reference.
     text = re.sub(r"(?<![^\s\ufeff。、？！])@(?=[^ \t\n])", r"\\@", text)
     return text.replace("`!", "` !").replace("!`", "! `")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; returns its exit code."""
-    given = _parser().parse_args(arguments)
+    """Run the program and return its exit code."""
+    options = _parser().parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # In a thread, since the signal may come while this one holds the event's lock.
+        # In another thread, since this one may hold the event's lock.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     try:
         client = SkillClient(
-            given.bucket,
-            given.benchmark,
-            given.target,
-            alias=given.alias,
-            prefix=given.prefix,
-            endpoint_url=given.endpoint_url,
-            cache=given.cache,
-            timeout=given.timeout,
+            options.bucket,
+            options.benchmark,
+            options.target,
+            alias=options.alias,
+            prefix=options.prefix,
+            endpoint_url=options.endpoint_url,
+            cache=options.cache,
+            timeout=options.timeout,
         )
-        for skill in client.watch(given.watch, stop) if given.watch else [client.get()]:
-            install(skill, given.out, _files(skill, given))
+        for skill in client.watch(options.watch, stop) if options.watch else [client.get()]:
+            install(skill, options.out, _files(skill, options))
             if skill.problem:
                 sys.stderr.write(f"last good skill, confirmed {skill.age:.0f} s ago: {skill.problem}\n")
-            sys.stdout.write(f"{given.out}: {skill.version} sha256 {skill.sha256}\n")
+            sys.stdout.write(f"{options.out}: {skill.version} sha256 {skill.sha256}\n")
             sys.stdout.flush()
     except SkillError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except ValueError as error:
-        sys.stderr.write(f"wrong argument: {error}\n")
+        sys.stderr.write(f"invalid argument: {error}\n")
         return 2
     return 0
 
 
-def _files(skill: Skill, given: argparse.Namespace) -> dict[str, str]:
-    # The name has to be the folder's: agents ask for that.
-    described = given.description or _described(skill.text, given.out.name)
-    text = claude_code_text(skill.text) if given.form == "claude-code-skill" else skill.text
-    document = {"SKILL.md": skill_md(text, skill.version, given.out.name, described)}
-    if given.form != "files":
+def _files(skill: Skill, options: argparse.Namespace) -> dict[str, str]:
+    # Agents require the folder's name.
+    described = options.description or _described(skill.text, options.out.name)
+    text = claude_code_text(skill.text) if options.form == "claude-code-skill" else skill.text
+    document = {"SKILL.md": skill_md(text, skill.version, options.out.name, described)}
+    if options.form != "files":
         return document
-    facts = {"benchmark": given.benchmark, "target": given.target, "alias": given.alias}
+    facts = {"benchmark": options.benchmark, "target": options.target, "alias": options.alias}
     facts |= {"version": skill.version, "sha256": skill.sha256}
     return document | {"best_skill.md": skill.text, "skill.json": json.dumps(facts, indent=2) + "\n"}
 
@@ -462,23 +464,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Follow a published skill.")
     fetch = parser.add_subparsers(required=True).add_parser(
         "fetch",
-        help="put the skill into a folder",
-        epilog="Exit codes: 0 written, from the cache if need be (said on stderr); 2 wrong arguments; and with no last "
-        "good skill: 3 the bucket is away, 4 tampered with, 6 not published. 5: the folder cannot be written.",
+        help="write the skill to a folder",
+        epilog="Exit codes: 0 written, possibly from the cache (reported on stderr); 2 invalid arguments; 5 the folder "
+        "can't be written. Without a last good skill: 3 bucket unavailable, 4 tampered with, 6 not published.",
     )
     fetch.add_argument("--bucket", required=True)
     fetch.add_argument("--benchmark", required=True)
-    fetch.add_argument("--target", required=True, help="the model as published, such as openai-chat:gpt-5-mini")
-    fetch.add_argument("--out", required=True, type=_folder, help="becomes a link; its name is the skill's")
+    fetch.add_argument("--target", required=True, help="the published model, such as openai-chat:gpt-5-mini")
+    fetch.add_argument(
+        "--out", required=True, type=_folder, help="path of the link to create, which gives the skill its name"
+    )
     fetch.add_argument("--as", dest="form", choices=FORMS, default="files")
-    fetch.add_argument("--description", type=_description, help="in SKILL.md: when an agent should use it")
+    fetch.add_argument("--description", type=_description, help="when an agent should use the skill, for SKILL.md")
     fetch.add_argument("--alias", default="champion")
     fetch.add_argument("--prefix", default="")
     fetch.add_argument("--endpoint-url")
     fetch.add_argument("--cache", type=Path, help="folder of the last good skill")
-    fetch.add_argument("--timeout", type=_seconds, default=10.0, help="most seconds for one look at the bucket")
+    fetch.add_argument("--timeout", type=_seconds, default=10.0, help="limit of a check of the bucket in seconds")
     fetch.add_argument(
-        "--watch", type=_seconds, default=0.0, metavar="SECONDS", help="keep running, and look this often"
+        "--watch", type=_seconds, default=0.0, metavar="SECONDS", help="keep running, and check at this interval"
     )
     return parser
 
@@ -487,7 +491,7 @@ def _folder(text: str) -> Path:
     path = Path(text).absolute()
     if _SKILL_NAME.fullmatch(path.name) is None:
         raise argparse.ArgumentTypeError(
-            f"{path.name!r} can't be a skill's name. End the path in at most 64 lower-case letters, digits and single "
+            f"{path.name!r} can't be a skill's name. End the path in at most 64 lowercase letters, digits and single "
             "hyphens."
         )
     return path
@@ -514,10 +518,12 @@ def _fields(body: bytes, address: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Tampered(f"{address} is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise Tampered(f"{address} is no JSON object")
+        raise Tampered(f"{address} isn't a JSON object")
     contract = fields.get("contract", CONTRACT)
     if not isinstance(contract, int) or contract > CONTRACT:
-        raise Tampered(f"{address} follows contract {contract!r}, this consumer {CONTRACT}: get a newer one")
+        raise Tampered(
+            f"{address} follows contract {contract!r}, but this consumer knows only {CONTRACT}. Get a newer one"
+        )
     return fields
 
 
@@ -530,7 +536,6 @@ def _holds(folder: Path, files: Mapping[str, str]) -> bool:
 
 
 def _write(path: Path, body: bytes) -> None:
-    """Write, and see it on the disk."""
     with path.open("wb") as file:
         file.write(body)
         file.flush()
@@ -539,7 +544,6 @@ def _write(path: Path, body: bytes) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process and thread in at a time; a lock is free again when its holder dies."""
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

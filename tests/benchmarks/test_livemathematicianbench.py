@@ -10,7 +10,7 @@ from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.livemathematicianbench.adapter import BENCHMARK
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import Score, Status, Trajectory
-from skillopt_airflow.tasks.scoring.choice_match import choices_named, lettered
+from skillopt_airflow.tasks.scoring.choice_match import choices_by_letter, choices_named
 
 REAL = REAL_DATA / "livemathematicianbench"
 RECORD: dict[str, Any] = {
@@ -27,7 +27,7 @@ RECORD: dict[str, Any] = {
 ITEM = BENCHMARK.item(RECORD)
 RIGHT = str(ITEM.reference["label"])
 OTHER = "A" if RIGHT != "A" else "B"
-WRONG = lettered(ITEM.public["choices"])[OTHER]
+WRONG = choices_by_letter(ITEM.public["choices"])[OTHER]
 
 
 def score(answer: str) -> Score:
@@ -69,7 +69,7 @@ def test_any_response_is_judged_and_a_letter_in_tags_is_taken(text: str, label: 
 
 
 def test_letter_and_text_agree_and_no_two_choices_do() -> None:
-    choices = lettered(ITEM.public["choices"])
+    choices = choices_by_letter(ITEM.public["choices"])
     assert choices[RIGHT] == ITEM.reference["answer"] == RECORD["mcq"]["correct_choice"]["text"]
     assert all(choices_named(text, choices) == {label} for label, text in choices.items())
     with pytest.raises(DataError, match="the same"):
@@ -96,7 +96,7 @@ def test_all_real_items_load_and_their_right_choice_scores_one() -> None:
     assert len(items) == len({item.id for item in items}) == 52
     for item, record in zip(items, records, strict=True):
         right, text = str(item.reference["label"]), record["mcq"]["correct_choice"]["text"]
-        assert lettered(item.public["choices"])[right] == text
+        assert choices_by_letter(item.public["choices"])[right] == text
         for said in (right, text, f"{right}. {text}", f"I choose {right}. {text}", f"{right} because {text}"):
             trajectory = Trajectory(
                 item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(f"<answer>{said}</answer>")

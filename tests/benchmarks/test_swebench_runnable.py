@@ -28,7 +28,7 @@ from skillopt_airflow.core.values.types import Item, JsonObject, Score, Status, 
 from skillopt_airflow.sandbox.docker.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
 from skillopt_airflow.tasks.protocols import JudgesRepository
-from skillopt_airflow.tasks.repository_tests import PATCH_FILE, RepositoryTests, TestedRepository
+from skillopt_airflow.tasks.repository_tests import PATCH_FILE, RepositoryTestRun, RepositoryTests
 from skillopt_airflow.training.rollouts.judging import score_repository
 from tests.sandbox.small_repository import added, with_hashes
 
@@ -59,7 +59,7 @@ def judged(client: docker.APIClient, item: Item, patch: str, contents: Mapping[s
     assert isinstance(benchmark, JudgesRepository)
     tag = ItemImages(client, image.IMAGE, LIMITS, lambda _: contents).target_image(item)
 
-    def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+    def run(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
         return JudgeContainer(client, LIMITS, {"run": "runnable"}).run(item, tag, wanted)
 
     left = Trajectory(item_id=item.id, status=Status.OK)

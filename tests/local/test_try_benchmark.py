@@ -190,7 +190,7 @@ def test_a_skill_that_is_not_there_is_named(home: Home, tmp_path: Path) -> None:
 
 
 def test_a_benchmark_that_is_not_there_is_answered_with_those_that_are(home: Home) -> None:
-    with pytest.raises(ConfigError, match=r"there is none of this name; there are: .*searchqa"):
+    with pytest.raises(ConfigError, match=r"Available: .*searchqa"):
         tried(home, "searchqua")
 
 

@@ -64,7 +64,7 @@ PARTS = [[edit("s", "success", "success-0")], [edit("f", "failure", "failure-0")
     ("answer", "why"),
     [
         (unusable("edits: missing"), "edits: missing"),
-        ({"edits": [{"op": "append", "content": "invented", "sources": [7, -1]}]}, "no edit of a known source"),
+        ({"edits": [{"op": "append", "content": "invented", "sources": [7, -1]}]}, "known source"),
     ],
 )
 def test_an_unusable_merge_falls_back_to_failures_then_successes(
@@ -168,7 +168,8 @@ def test_a_merge_does_not_multiply_edits() -> None:
     answer = {"edits": [{"op": "append", "content": f"copy {index}", "sources": [0]} for index in range(50_000)]}
     patch = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
     assert [e.content for e in patch.edits] == ["copy 0", "copy 1", "copy 2"]
-    assert patch.fallback == "merge failure: 50000 edits were made of 3"
+    assert "merge failure: " in patch.fallback
+    assert "50000" in patch.fallback
 
 
 def test_notes_stay_in_order_and_once() -> None:

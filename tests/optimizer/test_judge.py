@@ -44,7 +44,7 @@ def test_the_judge_sees_question_references_and_answer_and_nothing_else() -> Non
     assert section(prompt, "agreement") == "Names."
     shown = [json_section(prompt, tag) for tag in ("question", "references", "answer")]
     assert shown == [REQUEST.question, list(REQUEST.references), REQUEST.answer]
-    assert "nothing but the object" in judge.instructions[0]
+    assert "only the object" in judge.instructions[0]
 
 
 @pytest.mark.parametrize("answer", INJECTIONS)

@@ -9,7 +9,7 @@ from skillopt_airflow.optimizer.answers import check_answers
 from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.optimizer.reflect import Reflection, SkillAwareReflection
 from skillopt_airflow.optimizer.sections import GuidedOptimizer
-from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp, named, numbers_of, trajectories_section
+from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp, item_ids_of, numbers_of, trajectories_section
 from tests.optimizer.scripted_optimizer import ScriptedOptimizer, rollout, section, unusable
 
 
@@ -53,7 +53,7 @@ def test_the_tries_of_an_item_follow_each_other_and_its_follow_up_the_first() ->
 
 def test_items_are_named_by_numbers() -> None:
     numbers = numbers_of([rollout("b"), rollout("b"), rollout("a")])
-    assert named(numbers, [2, 1, 2, 7, 0]) == ("a", "b")
+    assert item_ids_of(numbers, [2, 1, 2, 7, 0]) == ("a", "b")
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])

@@ -11,7 +11,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.run.budget import ROLES, Role
+from skillopt_airflow.core.run.budget import MODEL_ROLES, Role
 from skillopt_airflow.core.values.types import DATA_SPLITS, Split
 from skillopt_airflow.pipeline.tasks import triggered
 from skillopt_airflow.pipeline.tasks.params import form
@@ -39,7 +39,7 @@ Spoil = Callable[[Records], Any]
 class Reached(InProcessConnections):
     """Whoever reaches a model or engine has got further than broken data may."""
 
-    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
         raise AssertionError("a model or engine was asked")
 
 

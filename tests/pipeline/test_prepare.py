@@ -22,7 +22,7 @@ from skillopt_airflow.core.errors import (
     SkillOptError,
     StoreUnavailable,
 )
-from skillopt_airflow.core.run.budget import MEASURING
+from skillopt_airflow.core.run.budget import MEASURING_ROLES
 from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.models import server_check
 from skillopt_airflow.optimizer.judge import grade
@@ -86,11 +86,11 @@ def test_only_the_models_that_a_run_asks_are_checked() -> None:
     pinned = {"engine": "kubernetes", "image": f"registry/sandbox@sha256:{64 * '0'}"}
     away = {"optimizer_conn_id": "own", "target_conn_id": "openai"}
     measuring = TrainConfig.from_layers({"model": away, "sandbox": pinned})
-    assert AirflowConnections().image(measuring, MEASURING) == pinned["image"]
+    assert AirflowConnections().image(measuring, MEASURING_ROLES) == pinned["image"]
     judge = measuring.model.model_copy(update={"judge": "openai-chat:m"})
     judged = measuring.model_copy(update={"model": judge})
     with pytest.raises(ModelUnreachable, match="connection own"):
-        AirflowConnections().image(judged, MEASURING)
+        AirflowConnections().image(judged, MEASURING_ROLES)
     assert AirflowConnections().image(judged, ()) == pinned["image"]
 
 

@@ -18,7 +18,7 @@ from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.values.types import Item, Status
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.declared_task import declared_benchmark
 from skillopt_airflow.tasks.task_group import TaskGroup
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.rollout.wire import calls, results
@@ -92,7 +92,7 @@ def test_a_task_that_no_image_knows_travels_with_the_settings(docker_host: str):
             "files": ["path"],
         }
     )
-    items = [declared(task).item({"question": "Who rents?", "answer": "Weber", "path": "a/contract.txt"})]
+    items = [declared_benchmark(task).item({"question": "Who rents?", "answer": "Weber", "path": "a/contract.txt"})]
     with ScriptedProvider(answer) as provider:
         changed = {"benchmark": "contracts", "task": task.model_dump(mode="json")}
         fake = workload("tools", "openai-chat", provider.base_url, items, **changed)

@@ -22,7 +22,7 @@ from skillopt_airflow.rollout.harnesses.tools import ToolsHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, SearchUnavailable, WebSearch
 from skillopt_airflow.tasks.corpus import FoundDocument
-from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.declared_task import declared_benchmark
 from skillopt_airflow.tasks.task_group import TaskGroup
 from tests.gateway.gateway_rig import PATHS, rigs
 from tests.gateway.scripted_provider import Asked, completion
@@ -38,7 +38,7 @@ TASK = TaskGroup.model_validate(
         "pictures": ["left", "right"],
     }
 )
-BENCHMARK = declared(TASK)
+BENCHMARK = declared_benchmark(TASK)
 ITEM = BENCHMARK.item({"left": "maps/a.tiff", "right": "maps/b.jpeg", "answer": "left"})
 HARNESSES = {"chat": ChatHarness, "tools": ToolsHarness}
 

@@ -21,7 +21,7 @@ from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.rollout.program import run
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.rollout.settings import PROTOCOL, image_program
-from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.declared_task import declared_benchmark
 from skillopt_airflow.tasks.protocols import Benchmark
 from skillopt_airflow.tasks.task_group import task_of
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
@@ -33,31 +33,31 @@ from tests.rollout.single_item import program_inputs, trajectories
 def test_worker_and_image_are_of_one_program_until_either_gets_another_adapter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = image_program("alfworld", declared=False)
+    here = image_program("alfworld", declared_benchmark=False)
     assert here.startswith(f"protocol-{PROTOCOL}/image-")
     image.stage_program(image.ROOT, tmp_path)
     monkeypatch.setattr(benchmarks, "project", lambda: tmp_path / "skillopt_airflow" / "project")
-    assert image_program("alfworld", declared=False) == here
+    assert image_program("alfworld", declared_benchmark=False) == here
     worlds = benchmarks.folder("alfworld") / "worlds.py"
     worlds.write_text(worlds.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
-    assert image_program("alfworld", declared=False) != here
+    assert image_program("alfworld", declared_benchmark=False) != here
 
 
 @pytest.mark.parametrize("benchmark", ["searchqa", "alfworld"])
 def test_the_projects_own_images_are_told_what_they_have_to_have(benchmark: str) -> None:
     config = benchmark_config(benchmark)
     told = rollout_settings(benchmark, config, "openai-chat", "m")
-    assert told.image_program == image_program(benchmark, declared=False)
+    assert told.image_program == image_program(benchmark, declared_benchmark=False)
     mine = TrainConfig.from_layers(config.model_dump(), {"sandbox": {"image": "registry.example/mine:1"}})
     assert rollout_settings(benchmark, mine, "openai-chat", "m").image_program == ""
 
 
 def test_of_a_declared_task_nothing_is_in_the_image() -> None:
-    assert image_program("nowhere", declared=True) == f"protocol-{PROTOCOL}"
+    assert image_program("nowhere", declared_benchmark=True) == f"protocol-{PROTOCOL}"
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "said"), [("searchqa", f"(protocol-{PROTOCOL}/image-"), ("newer", "there is none of this name")]
+    ("benchmark", "said"), [("searchqa", f"(protocol-{PROTOCOL}/image-"), ("newer", "benchmark 'newer'")]
 )
 def test_an_image_of_another_program_makes_no_rollout(tmp_path: Path, benchmark: str, said: str) -> None:
     image_of = "protocol-0/image-000000000000"
@@ -76,7 +76,7 @@ def declared_with(**section: object) -> Benchmark:
     task = {"prompt": "x", "reference": "y", "score": {"by": "exact"}} | section
     section_read = task_of(task)
     assert section_read is not None
-    return declared(section_read)
+    return declared_benchmark(section_read)
 
 
 FILES, PICTURES = declared_with(files=["path"]), declared_with(pictures=["path"])

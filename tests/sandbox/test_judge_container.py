@@ -16,7 +16,7 @@ from skillopt_airflow.core.values.types import Item, Rollout, Status, Trajectory
 from skillopt_airflow.sandbox.docker.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
 from skillopt_airflow.tasks.protocols import JudgesRepository
-from skillopt_airflow.tasks.repository_tests import RepositoryTests, TestedRepository
+from skillopt_airflow.tasks.repository_tests import RepositoryTestRun, RepositoryTests
 from skillopt_airflow.training.rollouts.judging import RunTests, score_repository
 from tests.sandbox.judge_cheats import (
     BUG,
@@ -55,7 +55,7 @@ def run(docker_host: str) -> Iterator[RunTests]:
     with closing(docker.APIClient(base_url=docker_host, timeout=600)) as client:
         images = ItemImages(client, image.IMAGE, LIMITS, lambda _: CONTENTS)
 
-        def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+        def run(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
             limits = LIMITS.model_copy(update={"test_timeout": 10}) if "sleep(600)" in wanted.patch else LIMITS
             return JudgeContainer(client, limits, {"run": "judge-test"}).run(item, images.judge_image(item), wanted)
 
@@ -97,7 +97,7 @@ def test_no_cheat_resolves(name: str, run: RunTests) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", tried(LEFT_OUT))
 def test_none_resolves_even_where_all_of_it_gets_into_the_container(name: str, run: RunTests) -> None:
-    def unfiltered(item: Item, wanted: RepositoryTests) -> TestedRepository:
+    def unfiltered(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
         cheats = wanted.patch == OTHER_GOLD
         all_of_it = {"patch": WITH_PLUGIN[name], "touched": touched_paths(WITH_PLUGIN[name])}
         return run(item, wanted.model_copy(update=all_of_it) if cheats else wanted)
@@ -136,7 +136,7 @@ def test_a_change_of_files_that_its_headers_do_not_name_is_not_applied(run: RunT
 
 
 def test_an_engine_that_fails_is_no_score() -> None:
-    def broken(*_: object) -> TestedRepository:
+    def broken(*_: object) -> RepositoryTestRun:
         raise EngineUnavailable("the engine went away")
 
     found = judged(broken, GOLD)

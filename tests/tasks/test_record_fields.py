@@ -9,12 +9,12 @@ from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.tasks.prompt_template import PromptTemplate
 from skillopt_airflow.tasks.record_fields import (
     MAX_SHOWN,
-    found_at,
     identity_at,
     list_at,
-    shown,
+    short_repr,
     text_at,
     texts_at,
+    value_at,
     whole_number_at,
     without,
 )
@@ -38,7 +38,7 @@ def test_fields_are_read_by_their_path() -> None:
     assert list_at(RECORD, "mcq", "choices") == [{"text": "a"}, "b"]
     assert (identity_at(RECORD, "id"), identity_at(RECORD, "no")) == ("x", "8")
     assert whole_number_at(RECORD, "no") == 8
-    assert shown("x" * 200) == "'" + "x" * (MAX_SHOWN - 1) + "..."
+    assert short_repr("x" * 200) == "'" + "x" * (MAX_SHOWN - 1) + "..."
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ NESTED: dict[str, Any] = {"a": {"b": [{"c": 1, "d": 2}, {"c": 3}, 5]}, "a.x": "o
     ],
 )
 def test_a_key_may_be_a_path(key: str, value: object) -> None:
-    assert found_at(NESTED, key) == value
+    assert value_at(NESTED, key) == value
 
 
 def test_a_record_without_a_value_keeps_all_others() -> None:
@@ -123,12 +123,12 @@ def test_json_is_written_for_a_model_and_not_for_html() -> None:
         ("{{ record['Full name'] }}", r"^task\.prompt: .*no attribute 'Full name'; the columns of the record are:"),
         ("{{ question / 2 }}", r"^task\.prompt: TypeError: "),
         ("{{ question.__class__.__mro__ }}", r"^task\.prompt: SecurityError: "),
-        ("{{ question.title }}", r"^task\.prompt: TypeError: title is a function, which cannot be shown"),
+        ("{{ question.title }}", r"^task\.prompt: TypeError: title is a function"),
         ("{{ [question.format] }}", r"^task\.prompt: TypeError: a prompt cannot use the method format"),
         ("{{ {'a': [question['title']]} }}", r"^task\.prompt: TypeError: title is a function"),
         ("{{ question.title ~ '!' }}", r"^task\.prompt: TypeError: title is a function"),
         ("{{ [question] | map(attribute='title') | join }}", r"^task\.prompt: TypeError: title is a function"),
-        ("{{ record.items }}", r"^task\.prompt: TypeError: items is a function, which cannot be shown"),
+        ("{{ record.items }}", r"^task\.prompt: TypeError: items is a function"),
         ("{{ question | map('upper') }}", r"^task\.prompt: TypeError: a generator cannot be shown: add \| list or"),
     ],
 )

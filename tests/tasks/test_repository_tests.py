@@ -6,7 +6,7 @@ from skillopt_airflow.tasks.repository_tests import Canaries, Runner
 
 
 def drawn(runner: Runner = "pytest", files: tuple[str, ...] = ("tests/test_a.py",)) -> Canaries:
-    return Canaries.drawn(runner, files, random.Random(7))
+    return Canaries.draw(runner, files, random.Random(7))
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_canaries_lie_beside_the_tests_under_names_that_differ_each_time(
     runner: Runner, files: tuple[str, ...], folder: str
 ) -> None:
     found = drawn(runner, files)
-    other = Canaries.drawn(runner, files, random.Random(8))
+    other = Canaries.draw(runner, files, random.Random(8))
     assert found.first.startswith(folder)
     assert found.first in found.contents
     assert found.last in found.contents
@@ -51,12 +51,12 @@ def test_only_exactly_these_results_hold() -> None:
         f"{found.last}::{last}": "PASSED",
         f"{found.last}::{found.failing}": "FAILED",
     }
-    assert found.held(right)
-    assert found.held({**right, "tests/test_a.py::test_a": "FAILED"})
+    assert found.confirm(right)
+    assert found.confirm({**right, "tests/test_a.py::test_a": "FAILED"})
     for test in right:
-        assert not found.held({name: status for name, status in right.items() if name != test})
-        assert not found.held({**right, test: "ERROR"})
-    assert not found.held({**right, f"{found.last}::{found.failing}": "PASSED"})
+        assert not found.confirm({name: status for name, status in right.items() if name != test})
+        assert not found.confirm({**right, test: "ERROR"})
+    assert not found.confirm({**right, f"{found.last}::{found.failing}": "PASSED"})
 
 
 @pytest.mark.parametrize(("status", "without"), [("PASSED", 0), ("FAILED", 1), ("ERROR", 1)])
@@ -68,7 +68,7 @@ def test_the_exit_status_is_what_it_were_without_them(status: str, without: int)
 
 
 def test_sympys_runner_ends_the_line_of_the_last_test_of_a_file_in_its_own_way():
-    canaries = Canaries.drawn("sympy", ("sympy/core/tests/test_basic.py",), random.Random(1))
+    canaries = Canaries.draw("sympy", ("sympy/core/tests/test_basic.py",), random.Random(1))
     for path in (canaries.first, canaries.last):
         last = canaries.contents[path].split("def ")[-1]
         assert not any(last.startswith(name) for name in (*canaries.passing, canaries.failing))

@@ -23,11 +23,11 @@ from skillopt_airflow.core.config.resource_groups import ModelGroup, SearchGroup
 from skillopt_airflow.core.config.sampling import OutputForm
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.run.budget import ROLES, Prices, Role
+from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role
 from skillopt_airflow.core.run.state import RunState
 from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.model_protocols import Output
-from skillopt_airflow.core.values.pictures import NO_PICTURES, Part, Pictures, shown
+from skillopt_airflow.core.values.pictures import NO_PICTURES, Part, Pictures, message_parts
 from skillopt_airflow.core.values.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SearchUpstream
@@ -78,7 +78,7 @@ def said(
 ) -> dict[str, Any]:
     tools = [{"type": "function", "function": {"name": tool}}] if tool else []
     turns = [Message.model_validate(message) for message in messages]
-    told = [{"role": turn.role, "content": content(parts)} for turn, parts in shown(turns, pictures)]
+    told = [{"role": turn.role, "content": content(parts)} for turn, parts in message_parts(turns, pictures)]
     conversation = [{"role": "system", "content": system}, *told]
     request = {"model": "stand-in", "messages": conversation, **({"tools": tools} if tools else {})}
     message: dict[str, Any] = json.loads(stand_in(canonical_json(request)))
@@ -135,7 +135,7 @@ class InProcessConnections:
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
         """Nothing runs in an image here."""
 
-    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
         self.checked.append(asked)
         return "skillopt-sandbox@sha256:in-process"
 

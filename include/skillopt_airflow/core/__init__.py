@@ -1,5 +1,5 @@
-"""The domain: values and rules, without any input or output.
+"""The domain: values and rules, without I/O.
 
-Enter by the room that you look for: config, values, gate, run, wire_formats; errors.py has the tree of exceptions.
-What benchmarks are made of is in tasks/; the optimizer's calls are in optimizer/.
+Start with a room: config, values, gate, run or wire_formats. errors.py has the tree of exceptions.
+The parts of benchmarks are in tasks/, the optimizer's calls in optimizer/.
 """

@@ -1,29 +1,29 @@
 """
-Every exception that this project raises on purpose, one type per boundary:
+The project's exceptions, one type per boundary:
 
 * SkillOptError
   + ConfigError            a key, value or file of the configuration
-  + DataError              a data set, split or item
+  + DataError              a dataset, split or item
   + SkillError             a skill document
   + ModelError             a call to a model provider
-    - ModelConnectionError   the Airflow connection, or the address in it
-    - ModelOutputError       an answer that stays outside its schema
-      - AnswerCut              or ends at the token limit
-      - PromptTooLong          or isn't given, since the prompt doesn't fit into the model's context
-      . BudgetUsedUp           no answer, because the run's budget allows no further call
-    - ToolsRefused           the server, or its model, takes no tools
-    - ModelUnavailable       the server cannot answer now
-      . ModelUnreachable       nothing answers at its address
-      . ModelTooSlow           the answer isn't complete in time
-  + SandboxError           a container, its engine, or what it wrote
-    - EngineUnavailable      no Docker engine answers
-    - ImageMissing           the sandbox image is not there
+    - ModelConnectionError   the Airflow connection, or its URL
+    - ModelOutputError       an answer that doesn't fit its schema
+      - AnswerCut              an answer that ends at the token limit
+      - PromptTooLong          a prompt that doesn't fit into the model's context
+      . BudgetUsedUp           a call that the run's budget doesn't allow
+    - ToolsRefused           a server or model that doesn't support tools
+    - ModelUnavailable       a server that can't answer now
+      . ModelUnreachable       a URL at which no server answers
+      . ModelTooSlow           an answer that isn't complete in time
+  + SandboxError           a container, its engine, or its output
+    - EngineUnavailable      a Docker engine that doesn't answer
+    - ImageMissing           a missing sandbox image
   + StoreError             an object store
-    - StoreUnavailable       it does not answer, or not now
-    - ObjectMissing          no object under the key
-    - NewerDocument          a later version of the project wrote it
-    - Conflict               another writer was first
-  + ProcessLost            a file that the process with limits that read it did not survive
+    - StoreUnavailable       a store that can't answer now
+    - ObjectMissing          a key without an object
+    - NewerDocument          a document of a later version of the project
+    - Conflict               a write after another writer's
+  + ProcessLost            a file whose reader, a process with limits, crashed
   + PlatformError          a part of the local platform, or its REST API
 """
 
@@ -32,7 +32,7 @@ from contextlib import contextmanager
 
 
 class SkillOptError(Exception):
-    """Base of all; its text is meant for the user: what is wrong, where, what to do."""
+    """Base of all. Its message is for the user: the problem, its place, and the fix."""
 
 
 class ConfigError(SkillOptError):
@@ -40,7 +40,7 @@ class ConfigError(SkillOptError):
 
 
 class DataError(SkillOptError):
-    """A data set, split or item is not usable."""
+    """A dataset, split or item is not usable."""
 
 
 class SkillError(SkillOptError):
@@ -48,7 +48,7 @@ class SkillError(SkillOptError):
 
 
 class ModelError(SkillOptError):
-    """A model provider did not answer usefully."""
+    """A call to a model provider failed."""
 
 
 class ModelConnectionError(ModelError):
@@ -56,7 +56,7 @@ class ModelConnectionError(ModelError):
 
 
 class ModelOutputError(ModelError):
-    """A model's structured answer stayed invalid after it was asked again."""
+    """A model's structured answer was still invalid after a retry."""
 
 
 class AnswerCut(ModelOutputError):
@@ -68,19 +68,19 @@ class PromptTooLong(ModelOutputError):
 
 
 class BudgetUsedUp(ModelOutputError):
-    """The run's budget allows no further call: its stages go on without an answer, as they do with one of no use."""
+    """The run's budget allows no more calls; stages continue without an answer, as after an unusable one."""
 
 
 class ToolsRefused(ModelError):
-    """The server, or its model, takes no tools, by which structured answers are asked for."""
+    """The server or its model doesn't support tools, which structured answers use."""
 
 
 class ModelUnavailable(ModelError):
-    """The model server is overloaded, broken or too slow now; what was asked may be asked again."""
+    """The model server is overloaded, broken or too slow now; a retry may succeed."""
 
 
 class ModelUnreachable(ModelUnavailable):
-    """Nothing answers at the model server's address: it may be wrong, or the server may come back."""
+    """No server answers at the URL: it may be wrong, or the server may come back."""
 
 
 class ModelTooSlow(ModelUnavailable):
@@ -88,7 +88,7 @@ class ModelTooSlow(ModelUnavailable):
 
 
 class SandboxError(SkillOptError):
-    """A sandbox could not run, or what it wrote was refused."""
+    """A sandbox couldn't run, or its output was rejected."""
 
 
 class EngineUnavailable(SandboxError):
@@ -104,7 +104,7 @@ class StoreError(SkillOptError):
 
 
 class StoreUnavailable(StoreError):
-    """The object store does not answer, or says that it cannot now; what was asked may be asked again."""
+    """The object store can't answer now; a retry may succeed."""
 
 
 class ObjectMissing(StoreError):
@@ -120,13 +120,13 @@ class Conflict(StoreError):
 
 
 class ProcessLost(SkillOptError):
-    """A process with limits ended over a file, or could not start."""
+    """A process with limits crashed on a file, or couldn't start."""
 
-    def __init__(self, problem: str, status: int | None, said: str) -> None:
-        """Keep the exit status, which is None if time was up or nothing started, and the end of the error output."""
+    def __init__(self, problem: str, status: int | None, error_output: str) -> None:
+        """Store the exit status (None after a timeout or a failed start) and the end of the error output."""
         super().__init__(problem)
         self.status = status
-        self.said = said
+        self.error_output = error_output
 
 
 class PlatformError(SkillOptError):
@@ -134,19 +134,19 @@ class PlatformError(SkillOptError):
 
 
 UNAVAILABLE = (StoreUnavailable, EngineUnavailable, ModelUnavailable)
-"""The kinds that another try may mend."""
+"""The kinds that a retry may fix."""
 
 
-def together(errors: Sequence[SkillOptError]) -> SkillOptError:
-    """Return one error that says what several say, a line each; of a kind that may pass only if all of them may."""
+def merge_errors(errors: Sequence[SkillOptError]) -> SkillOptError:
+    """Return one error with the messages of all, one per line; it is temporary only if all errors are."""
     lasting = [error for error in errors if not isinstance(error, UNAVAILABLE)]
     found = lasting if lasting else errors
     return type(found[0])("\n".join(dict.fromkeys(map(str, found))))
 
 
 @contextmanager
-def kept(failures: list[SkillOptError]) -> Iterator[None]:
-    """Keep an error of the block beside others, to be told `together`."""
+def collect_errors(failures: list[SkillOptError]) -> Iterator[None]:
+    """Append an error of the block to `failures`."""
     try:
         yield
     except SkillOptError as error:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import httpx
 
-from skillopt_airflow.core.values.failure_reasons import error_status, failed_with
+from skillopt_airflow.core.values.failure_reasons import error_status, failure_http_status
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 from skillopt_airflow.gateway.backends import Backend
 from skillopt_airflow.gateway.request_filter import FormatError, parse_object
@@ -197,7 +197,7 @@ async def _fetch(
         document = parse_object(text)
         if wire_format.is_answer(document):
             return Reply(response.status_code, media_type, wire_format.whole(document, text))
-        if status := failed_with(document):
+        if status := failure_http_status(document):
             return Reply(status, media_type, text)
         return Reply(
             failure="garbage", why="sent an invalid answer: a JSON object without the required fields", body=text
@@ -227,7 +227,7 @@ async def _first_event(chunks: AsyncIterator[bytes], wire_format: WireFormat) ->
             document = parse_object(bytes(data))
             if wire_format.is_event(document):
                 return 200, bytes(head)
-            if status := failed_with(document):
+            if status := failure_http_status(document):
                 return status, bytes(data)
             raise FormatError("a stream whose first event lacks required fields")
         if len(head) > MAX_FIRST_EVENT_BYTES:

@@ -9,7 +9,7 @@ from pydantic_ai import exceptions as raised
 
 from skillopt_airflow.core import errors
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
-from skillopt_airflow.core.values.failure_reasons import SENTENCES, error_status, may_pass
+from skillopt_airflow.core.values.failure_reasons import SENTENCES, error_status, is_transient
 from skillopt_airflow.core.values.types import Status
 
 FAILURES = (
@@ -92,7 +92,7 @@ def _failure(kind: type[ModelError], message: str) -> ModelError:
 
 def is_unavailable(error: Exception) -> bool:
     if isinstance(error, raised.ModelHTTPError):
-        return may_pass(error.status_code)
+        return is_transient(error.status_code)
     return isinstance(error, raised.ModelAPIError)
 
 

@@ -28,7 +28,7 @@ from skillopt_airflow.core.values.text import clean_parts, storable, storable_js
 from skillopt_airflow.core.values.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, project_error
-from skillopt_airflow.tasks.scoring.json_fields import json_values, parsed
+from skillopt_airflow.tasks.scoring.json_fields import json_values, parse_json
 
 MAX_WRAPPERS = 6
 """Maximum number of JSON objects, lists and strings around an answer."""
@@ -92,7 +92,7 @@ def answer_in(written: str | JsonObject, kind: type[BaseModel]) -> JsonObject | 
     values: list[JsonValue] = [written]
     if isinstance(written, str):
         try:
-            values = [parsed(written)]
+            values = [parse_json(written)]
         except ValueError:
             values = json_values(without_thinking(written))
     for value in reversed(values):
@@ -107,7 +107,7 @@ def _answers(value: JsonValue, kind: type[BaseModel], wrappers: int) -> Iterator
     inner: list[JsonValue] = value if isinstance(value, list) else []
     if isinstance(value, str):
         with suppress(ValueError):
-            inner = [parsed(value)]
+            inner = [parse_json(value)]
     elif isinstance(value, dict):
         if _required(kind) <= value.keys() and kind.model_fields.keys() & value.keys():
             yield value

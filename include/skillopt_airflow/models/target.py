@@ -19,7 +19,7 @@ from pydantic_ai.models import Model
 
 from skillopt_airflow.core.config.sampling import without_thinking
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.values.pictures import Part, Picture, Pictures, shown
+from skillopt_airflow.core.values.pictures import Part, Picture, Pictures, message_parts
 from skillopt_airflow.core.values.text import storable
 from skillopt_airflow.core.values.types import JsonObject, Message, ModelCall
 from skillopt_airflow.core.wire_formats.wire_format import taking_turns
@@ -47,7 +47,7 @@ class PydanticAITarget(MeteredModel):
         Raises:
             ModelError: the provider didn't answer.
         """
-        *history, (_, question) = shown(taking_turns(messages), pictures)
+        *history, (_, question) = message_parts(taking_turns(messages), pictures)
         agent: Agent[None, str] = Agent(self._model, output_type=str, model_settings=self._settings)
         with self._metered(stage) as metered:
             try:

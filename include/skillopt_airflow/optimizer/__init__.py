@@ -1,5 +1,5 @@
-"""The optimizer's calls as functions of a model and values; each has its prompt in prompts/.
+"""The optimizer's calls as functions of a model and values; prompts/ has the prompt of each.
 
-Enter by reflect.py, the first call of a step.
-What a step loads and stores around these calls is in training/step.
+Start with reflect.py, the first call of a step.
+The code in training/step loads the inputs of these calls and stores their results.
 """

@@ -1,4 +1,4 @@
-"""Aggregate: many patches become one, hierarchically, failures before successes (paper section 3.3)."""
+"""Aggregate: merging patches into one, hierarchically, failures before successes (paper section 3.3)."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import ModelAnswer, joined, said
+from skillopt_airflow.optimizer.answers import ModelAnswer, fallback_text, join_fallbacks
 from skillopt_airflow.optimizer.proposals import Priority, ProposedEdit, flaw_of_edit, unite, without_duplicates
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
 
@@ -37,15 +37,15 @@ def aggregate(
     workers: int,
     meta_skill: str,
 ) -> Patch:
-    """Merge failure and success patches apart, at the same time, `merge_batch_size` in a call, then both in a last one.
+    """Merge failure and success patches separately, in parallel, `merge_batch_size` per call; then merge the results.
 
-    The order is that of `patches`, never that of completion. Rewrites of the whole body stay as they are, equal ones
-    united, so that one of them can be chosen.
+    The order is that of `patches`, never that of completion. Rewrites of the whole body aren't merged, because select
+    chooses one of them; only equal ones are united.
     """
     with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(2) as both:
 
         def merged_levels(source_type: SourceType) -> tuple[list[list[Edit]], list[str]]:
-            """Return what the last level left, which is one part or none, and what the merges could not use."""
+            """Return the result of the last level, which is at most one part, and the merges' fallbacks."""
             parts, fallbacks = [edits for patch in patches if (edits := _of(patch, source_type))], []
             while len(parts) > 1:
                 batches = [parts[i : i + merge_batch_size] for i in range(0, len(parts), merge_batch_size)]
@@ -63,17 +63,17 @@ def aggregate(
         edits=(*last.edits, *_united_bodies(rewrites)),
         failure_patterns=tuple(pattern for patch in patches for pattern in patch.failure_patterns),
         notes=tuple(new_notes((note for patch in patches for note in patch.notes), ())),
-        fallback=joined(*fallbacks, last.fallback),
+        fallback=join_fallbacks(*fallbacks, last.fallback),
     )
 
 
 def merge(
     optimizer: Optimizer, skill: str, parts: Sequence[Sequence[Edit]], priority: Priority, meta_skill: str
 ) -> Patch:
-    """Make one merge call; a single part passes through, and an unusable answer gives way to concatenation.
+    """Make one merge call; a single part needs none, and concatenation replaces an unusable answer.
 
-    An edit that the answer invented, with no known source, is left out; one whose wording cannot be applied goes on in
-    the words of its first source. The patch's fallback names both.
+    Invented edits, which have no known source, are left out. An edit whose wording can't be applied gets the wording of
+    its first source. The patch's fallback names both.
     """
     edits = [edit for part in parts for edit in part]
     if len(parts) < 2:
@@ -84,12 +84,12 @@ def merge(
     try:
         answer = optimizer.ask("merge", prompts.load("merge"), prompt, MergedPatch)
     except ModelOutputError as error:
-        return Patch(edits=without_duplicates(edits), fallback=said(f"merge {priority}", [str(error)]))
+        return Patch(edits=without_duplicates(edits), fallback=fallback_text(f"merge {priority}", [str(error)]))
     united, flaws = _united(answer.edits, edits, SkillDocument(skill))
     if edits and not united:
-        reason = "the answer holds no edit of a known source"
-        return Patch(edits=without_duplicates(edits), fallback=said(f"merge {priority}", [reason]))
-    return Patch(edits=united, fallback=said(f"merge {priority}", flaws))
+        reason = "the answer has no edit with a known source"
+        return Patch(edits=without_duplicates(edits), fallback=fallback_text(f"merge {priority}", [reason]))
+    return Patch(edits=united, fallback=fallback_text(f"merge {priority}", flaws))
 
 
 def _of(patch: Patch, source_type: SourceType) -> list[Edit]:
@@ -107,11 +107,11 @@ def _united(
             flaws.append(f"left out, without a known source: {merged.content or merged.op}")
             continue
         if len(united) == len(edits):
-            flaws.append(f"{len(answer)} edits were made of {len(edits)}")
+            flaws.append(f"{len(edits)} edits became {len(answer)}")
             break
         flaw = flaw_of_edit(merged, skill)
         if flaw:
-            flaws.append(f"in the words of its first source, because an edit {flaw}")
+            flaws.append(f"replaced by the wording of its first source: an edit {flaw}")
         worded = sources[0] if flaw else Edit(**merged.model_dump(exclude={"sources"}))
         united.append(unite(worded, sources))
     return tuple(united), flaws

@@ -1,4 +1,4 @@
-"""Answers of the optimizer model, read leniently: limits on their text, and the wording of what was not taken."""
+"""Parsing the optimizer model's answers leniently, their limits, and the wording of fallbacks."""
 
 import json
 from collections.abc import Iterable
@@ -15,13 +15,13 @@ from skillopt_airflow.optimizer import prompts
 class ModelAnswer(BaseModel):
     """An answer, or a part of one, as a model writes it.
 
-    Asking again is paid with the whole prompt, so what is understood is no reason to: null where a field has a default,
-    a list as a text that holds its JSON, line ends of Windows.
+    Retries cost the whole prompt again, so harmless deviations are accepted: null for a field with a default, a list as
+    a string with its JSON, Windows line ends.
     """
 
     @model_validator(mode="before")
     @classmethod
-    def _understood(cls, answer: object) -> object:
+    def _normalized(cls, answer: object) -> object:
         if not isinstance(answer, dict):
             return answer
         fields = cls.model_fields
@@ -42,20 +42,20 @@ def _list_of(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    return found if isinstance(found, list) else value
+    return parsed if isinstance(parsed, list) else value
 
 
 MAX_SKILL_CHARS = 100_000
-"""Characters that one answer may bring into a skill, far above any skill that a model could follow."""
+"""Limit of characters that one answer adds to a skill; no model could follow a skill of this length."""
 MAX_MEMORY_CHARS = 20_000
-"""Characters of the guidance of a slow update, and of the optimizer's memory: both are read at every call."""
+"""Limit of a slow update's guidance and of the optimizer's memory, since every call includes them."""
 MAX_SENTENCES_CHARS = 2_000
-"""Characters of what is meant to be a sentence or two: a failure pattern, a note, a question, a reason."""
+"""Limit of short texts, which should have a sentence or two: a failure pattern, a note, a question, a reason."""
 MAX_ENTRIES = 50
-"""Failure patterns, notes or questions that are taken from one answer."""
+"""Limit of failure patterns, notes or questions per answer."""
 _SHOWN_FLAWS = 5
 _SHOWN_CHARACTERS = 300
 
@@ -69,7 +69,7 @@ def flaw_of(text: str, most: int) -> str:
 
 def flaw_of_note(text: str) -> str:
     """Return the reason to keep a text out of the appendix, or an empty string."""
-    # Two harmless lines could make up a marker, half of it in each.
+    # Two harmless lines could form a marker together.
     return "opens a comment, as a region's marker does" if "<!--" in text else flaw_of(text, MAX_SENTENCES_CHARS)
 
 
@@ -79,22 +79,22 @@ def one_line(text: str) -> str:
 
 def clipped(text: str, most: int = _SHOWN_CHARACTERS) -> str:
     """Return the text on one line, without hidden characters, cut at `most` characters."""
-    # The first cut spares the split of an answer of megabytes.
+    # Cutting first avoids splitting megabytes.
     line = visible(one_line(text[: 2 * most]))
     return line if len(line) <= most and len(text) <= 2 * most else f"{line[: most - 1]}…"
 
 
-def said(where: str, flaws: Iterable[str]) -> str:
+def fallback_text(where: str, flaws: Iterable[str]) -> str:
     """Return the text of a fallback, `<where>: <flaw>, <flaw>`; empty without flaws."""
-    found = list(flaws)
-    shown = [clipped(flaw) for flaw in found[:_SHOWN_FLAWS]]
-    if len(found) > len(shown):
-        shown.append(f"and {len(found) - len(shown)} more")
-    # What joins fallbacks must not occur inside one: people and the run's history count them by it.
+    all_flaws = list(flaws)
+    shown = [clipped(flaw) for flaw in all_flaws[:_SHOWN_FLAWS]]
+    if len(all_flaws) > len(shown):
+        shown.append(f"and {len(all_flaws) - len(shown)} more")
+    # A fallback can't contain the separator, because the run's history counts fallbacks by it.
     return f"{where}: {', '.join(shown)}".replace(SEPARATOR, ", ") if shown else ""
 
 
-def joined(*fallbacks: str) -> str:
+def join_fallbacks(*fallbacks: str) -> str:
     return SEPARATOR.join(fallback for fallback in fallbacks if fallback)
 
 
@@ -105,10 +105,10 @@ class ReadyAnswer(ModelAnswer):
 
 
 def check_answers(optimizer: Optimizer) -> None:
-    """Ask for one structured answer; any that fits its schema will do.
+    """Ask for one structured answer; any answer that fits its schema passes.
 
     Raises:
-        ModelOutputError: the answer stayed outside its schema.
-        ModelError: there was none.
+        ModelOutputError: no answer fits the schema.
+        ModelError: the provider didn't answer.
     """
     optimizer.ask("preflight", prompts.load("preflight"), "Are you ready?", ReadyAnswer)

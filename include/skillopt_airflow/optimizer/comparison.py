@@ -1,4 +1,4 @@
-"""Two epochs' last skills on the same items, and the guidance that a slow update makes of it (paper section 3.6)."""
+"""Slow update: comparing the last skills of two epochs on the same items, and writing guidance (paper section 3.6)."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -19,11 +19,11 @@ from skillopt_airflow.optimizer.answers import (
     MAX_SENTENCES_CHARS,
     ModelAnswer,
     clipped,
+    fallback_text,
     flaw_of,
-    said,
 )
 from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
-from skillopt_airflow.optimizer.transcripts import Piece, Quote, conversation, quoted, quotes_section
+from skillopt_airflow.optimizer.transcripts import Piece, Quote, as_quotes, conversation, quotes_section
 
 PairPolicy = Literal["mixed", "changed", "unchanged"]
 OutcomeGroup = Literal["improved", "regressed", "persistent_failure", "stable_success"]
@@ -38,7 +38,7 @@ class Outcome(Value):
 
 
 class ComparedItem(Value):
-    """An item under both skills; feedback and messages are those under the later one where the name says no other."""
+    """An item under both skills; `feedback` and `messages` are those under the later one."""
 
     item_id: str
     before: Outcome
@@ -47,13 +47,13 @@ class ComparedItem(Value):
     messages: tuple[Message, ...]
     feedback_before: str = ""
     messages_before: tuple[Message, ...] = ()
-    """Empty, like the feedback, where both skills had the very same trajectory."""
+    """Empty, like `feedback_before`, if both skills had the same trajectory."""
     pictures: tuple[PictureSize, ...] = ()
-    """Of those that the target was shown."""
+    """Sizes of the pictures that the target saw."""
 
 
 class Comparison(Document):
-    """The items by what became of them; `unscored` counts those that have no score under one of the skills."""
+    """The items by outcome; `unscored` counts those without a score under one of the skills."""
 
     improved: tuple[ComparedItem, ...] = ()
     regressed: tuple[ComparedItem, ...] = ()
@@ -77,7 +77,7 @@ _TITLES: dict[OutcomeGroup, str] = {
     "stable_success": "Stable successes (right under both, not shown)",
 }
 MAX_ROOM = 60_000
-"""Characters of a call that shows a comparison: about 15,000 tokens of English."""
+"""Limit of a call that shows a comparison: about 15,000 tokens of English."""
 _SEEN: dict[PairPolicy, tuple[OutcomeGroup, ...]] = {
     "mixed": ("improved", "regressed", "persistent_failure", "stable_success"),
     "changed": ("improved", "regressed"),
@@ -92,9 +92,9 @@ def compare(
     policy: PairPolicy,
     sizes: PictureSizes = NO_SIZES,
 ) -> Comparison:
-    """Group the items by their hard scores, in the order of `item_ids`; the policy says which groups stay.
+    """Group the items by their hard scores, in the order of `item_ids`; the policy selects the groups.
 
-    Without a score on both sides an item says nothing about the skills, so it is counted and left out.
+    Items without a score under both skills are only counted.
     """
     groups: dict[OutcomeGroup, list[ComparedItem]] = {group: [] for group in _SEEN["mixed"]}
     unscored = 0
@@ -108,10 +108,7 @@ def compare(
 
 
 def comparison_section(comparison: Comparison, room: int) -> str:
-    """Show the groups in `room` characters, the most instructive first.
-
-    Each item's question is shown once. Of stable successes there is only the number.
-    """
+    """Show the groups in `room` characters, the most instructive first; of stable successes only the number."""
     pieces: list[Piece] = []
     number = 0
     for group, title in _TITLES.items():
@@ -124,8 +121,8 @@ def comparison_section(comparison: Comparison, room: int) -> str:
 
 
 def compared_skills(skill: str, previous: str) -> str:
-    former = "" if previous == skill else section("previous_skill", previous)
-    return prompt_of(former, section("skill", skill))
+    earlier = "" if previous == skill else section("previous_skill", previous)
+    return prompt_of(earlier, section("skill", skill))
 
 
 def _compared(
@@ -155,19 +152,19 @@ def _item(item: ComparedItem, number: int) -> list[Piece]:
     if not item.messages_before:
         return [title, *sizes, *_side("under both skills, the same reply", item.messages, after, item.feedback)]
     pairs = zip(item.messages_before, item.messages, strict=False)
-    asked = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     return [
         title,
         *sizes,
-        *quoted(item.messages[:asked]),
-        *_side("under the earlier skill", item.messages_before[asked:], before, item.feedback_before),
-        *_side("under the later skill", item.messages[asked:], after, item.feedback),
+        *as_quotes(item.messages[:shared]),
+        *_side("under the earlier skill", item.messages_before[shared:], before, item.feedback_before),
+        *_side("under the later skill", item.messages[shared:], after, item.feedback),
     ]
 
 
 def _side(title: str, messages: Sequence[Message], outcome: Outcome, feedback: str) -> list[Piece]:
     scored = [Quote("scorer's feedback", feedback)] if feedback.strip() else []
-    return [f"### {title}", *quoted(messages), Quote("answer as extracted", outcome.answer), *scored]
+    return [f"### {title}", *as_quotes(messages), Quote("answer as extracted", outcome.answer), *scored]
 
 
 def _outcome(rollout: Rollout, score: Score) -> Outcome:
@@ -184,7 +181,7 @@ REGION = "SLOW_UPDATE"
 
 
 class Guidance(Value):
-    """The inside of the region and why; `fallback` says why it is the former one, or is empty."""
+    """The new text of the region, and the reason. If it is the previous text, `fallback` gives the cause."""
 
     text: str
     reason: str = ""
@@ -201,9 +198,9 @@ class GuidanceAnswer(ModelAnswer):
 def slow_update(
     optimizer: Optimizer, skill: str, previous: str, guidance: str, comparison: Comparison, room: int
 ) -> Guidance:
-    """Ask for new guidance; the former one stays if nothing can be compared or the answer is unusable.
+    """Ask for new guidance; return the current one if nothing can be compared or the answer is unusable.
 
-    `guidance` is the inside of the region so far, `room` the most characters of the call.
+    `guidance` is the current text of the region, `room` the limit of the call in characters.
     """
     if comparison.empty:
         return Guidance(text=guidance, reason="the comparison holds no item to learn from")
@@ -216,15 +213,14 @@ def slow_update(
     try:
         answer, _ = ask_fitting(optimizer, question, min(room, MAX_ROOM), GuidanceAnswer)
     except ModelOutputError as error:
-        return Guidance(text=guidance, fallback=said("slow_update", [str(error)]))
+        return Guidance(text=guidance, fallback=fallback_text("slow_update", [str(error)]))
     flaw = flaw_of(without_markers(answer.guidance), MAX_MEMORY_CHARS)
     if flaw:
-        return Guidance(text=guidance, fallback=said("slow_update", [f"the guidance {flaw}"]))
+        return Guidance(text=guidance, fallback=fallback_text("slow_update", [f"the guidance {flaw}"]))
     return Guidance(text=answer.guidance.strip(), reason=clipped(answer.reason, MAX_SENTENCES_CHARS))
 
 
 def guidance_edit(guidance: Guidance) -> Edit:
-    """Return the edit that writes the guidance into its region."""
     return Edit(
         op="region", anchor=REGION, content=guidance.text, rationale=guidance.reason, minibatches=("slow-update",)
     )

@@ -1,4 +1,4 @@
-"""Deep reflect: before reflection the optimizer asks the target about a few of its trajectories."""
+"""Deep reflect: before reflection, the optimizer asks the target about some of its trajectories."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -11,21 +11,27 @@ from skillopt_airflow.core.values.model_protocols import Optimizer, Target
 from skillopt_airflow.core.values.pictures import Pictures
 from skillopt_airflow.core.values.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MAX_MEMORY_CHARS, MAX_SENTENCES_CHARS, ModelAnswer, flaw_of, said
+from skillopt_airflow.optimizer.answers import (
+    MAX_MEMORY_CHARS,
+    MAX_SENTENCES_CHARS,
+    ModelAnswer,
+    fallback_text,
+    flaw_of,
+)
 from skillopt_airflow.optimizer.reflect import by_outcome
 from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
-from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, named, numbers_of, trajectories_section
+from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, item_ids_of, numbers_of, trajectories_section
 
 
 class Questions(Value):
-    """A question by item id; `fallback` says what was wrong with the answer, or is empty."""
+    """Questions by item id; `fallback` lists the flaws of the optimizer's answer, or is empty."""
 
     by_item: dict[str, str] = Field(default_factory=dict)
     fallback: str = ""
 
 
 class FollowUps(Value):
-    """The target's answers by item id; `fallback` names the questions that it left unanswered, or is empty."""
+    """The target's answers by item id; `fallback` lists the unanswered questions, or is empty."""
 
     by_item: dict[str, FollowUp] = Field(default_factory=dict)
     fallback: str = ""
@@ -45,7 +51,7 @@ class QuestionsAnswer(ModelAnswer):
 
 
 def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str) -> tuple[str, ...]:
-    """Choose so many items of a step that failed, and that succeeded, by seed, whatever the rollouts' order."""
+    """Choose numbers of failed and of successful items of a step, by seed and independent of the rollouts' order."""
     most: dict[SourceType, int] = {"failure": failures, "success": successes}
     chosen: list[str] = []
     for source_type, items in by_outcome(rollouts).items():
@@ -56,10 +62,7 @@ def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str
 
 
 def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], room: int) -> Questions:
-    """Ask for at most one question per item in a call of at most `room` characters.
-
-    An unusable answer asks nothing, and without rollouts there is no call.
-    """
+    """Ask the optimizer for at most one question per item, in a call of at most `room` characters."""
     if not rollouts:
         return Questions()
     first, numbers = section("skill", skill), numbers_of(rollouts)
@@ -71,18 +74,18 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], roo
     try:
         answer, _ = ask_fitting(optimizer, question, room, QuestionsAnswer)
     except ModelOutputError as error:
-        return Questions(fallback=said("deep_reflect", [str(error)]))
+        return Questions(fallback=fallback_text("deep_reflect", [str(error)]))
     by_item: dict[str, str] = {}
     flaws: list[str] = []
     for proposed in answer.questions:
-        item_ids, flaw = named(numbers, [proposed.item]), flaw_of(proposed.question, MAX_SENTENCES_CHARS)
+        item_ids, flaw = item_ids_of(numbers, [proposed.item]), flaw_of(proposed.question, MAX_SENTENCES_CHARS)
         if not item_ids:
             flaws.append(f"a question about an unknown item {proposed.item}")
         elif flaw:
             flaws.append(f"the question about item {proposed.item} {flaw}")
         else:
             by_item.setdefault(item_ids[0], proposed.question.strip())
-    return Questions(by_item=by_item, fallback=said("deep_reflect", flaws))
+    return Questions(by_item=by_item, fallback=fallback_text("deep_reflect", flaws))
 
 
 def follow_ups(
@@ -92,31 +95,31 @@ def follow_ups(
     workers: int,
     pictures: Mapping[str, Pictures],
 ) -> FollowUps:
-    """Ask all questions, `workers` at a time; one that the target does not answer usefully is left out, and said.
+    """Ask the target all questions, `workers` at a time; the fallback lists those without a useful answer.
 
-    `rollouts` may hold others, too; an item without any pictures may be left out of `pictures`.
+    `rollouts` may include other items, and `pictures` may lack items without pictures.
     """
 
     def answer(rollout: Rollout) -> tuple[str, str]:
         item_id = rollout.trajectory.item_id
         return _answered(target, rollout, asked[item_id], pictures.get(item_id, {}))
 
-    wanted = [rollout for rollout in rollouts if rollout.trajectory.item_id in asked]
+    chosen = [rollout for rollout in rollouts if rollout.trajectory.item_id in asked]
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        answered = list(pool.map(answer, wanted))
+        answers = list(pool.map(answer, chosen))
     by_item: dict[str, FollowUp] = {}
     flaws: list[str] = []
-    for rollout, (text, flaw) in zip(wanted, answered, strict=True):
+    for rollout, (text, flaw) in zip(chosen, answers, strict=True):
         item_id = rollout.trajectory.item_id
         if flaw:
             flaws.append(f"{item_id}: {flaw}")
         else:
             by_item[item_id] = FollowUp(question=asked[item_id], answer=text)
-    return FollowUps(by_item=by_item, fallback=said("follow_up", flaws))
+    return FollowUps(by_item=by_item, fallback=fallback_text("follow_up", flaws))
 
 
 def _answered(target: Target, rollout: Rollout, question: str, pictures: Pictures) -> tuple[str, str]:
-    """Return the answer, and the reason to refuse it or an empty string."""
+    """Return the answer, and the reason to reject it or an empty string."""
     asked = [*rollout.trajectory.messages, Message(role="user", content=question)]
     try:
         answer = target.ask("follow_up", asked, pictures)

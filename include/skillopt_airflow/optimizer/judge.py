@@ -1,4 +1,4 @@
-"""The judge: whether its word counts for a score, and its call: does an answer agree with a reference?"""
+"""The judge model: its calls, which grade answers against references, and the settings for its use."""
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.config.training_groups import EvaluationGroup, JudgeUse
@@ -13,38 +13,38 @@ from skillopt_airflow.tasks.protocols import AsksJudge, Benchmark
 
 STAGE, STEPS_STAGE = "judge", "judge_steps"
 MAX_CHARS = 20_000
-"""Characters of an answer that the judge reads, from its start."""
+"""Limit of the part of an answer that the judge reads, from its start."""
 MAX_REASON_CHARS = 500
 TRIES = 2
-"""Answers of the judge, until one quotes what it rests on."""
+"""Attempts to get a grade with a valid quote."""
 
 
 class TakenStep(Value):
-    """A step that the answer takes, by its places in the request, from 0."""
+    """A step that the answer takes, by its indices in the request, from 0."""
 
     path: int
     step: int
     quote: str
-    """Where the answer takes it, as it stands there."""
+    """The part of the answer that takes the step, word for word."""
 
 
 class TakenSteps(Value):
-    """The judge's answer about steps."""
+    """The judge's reply about steps."""
 
     taken: tuple[TakenStep, ...]
 
 
 def judge_instructions() -> str:
-    """Return all that a judge is told beside the request; a grade depends on it."""
+    """Return the judge's prompts, on which all grades depend."""
     return prompts.load(STAGE) + prompts.load(STEPS_STAGE)
 
 
 def grade(judge: Optimizer, request: GradingRequest) -> Grade:
-    """Ask whether the answer agrees with a reference; a grade that quotes too little of it does not count.
+    """Ask whether the answer agrees with a reference; only a grade with a valid quote counts.
 
     Raises:
-        ModelOutputError: the judge's answer stayed outside its form, or its quote is too short or not in the answer.
-        ModelError: the provider did not answer.
+        ModelOutputError: the judge's reply is invalid, or its quote is too short or not in the answer.
+        ModelError: the provider didn't answer.
     """
     if request.paths:
         return _process(judge, request)
@@ -63,12 +63,12 @@ def grade(judge: Optimizer, request: GradingRequest) -> Grade:
             return Grade(grade=found.grade, quote=found.quote, reason=clipped(found.reason, MAX_REASON_CHARS))
         wrong.append(clipped(found.quote))
     raise ModelOutputError(
-        f"the judge says {found.grade} and quotes too little, or what the answer does not say: {wrong[-1]!r}"
+        f"the judge says {found.grade}, but its quote is too short or not in the answer: {wrong[-1]!r}"
     )
 
 
 def _process(judge: Optimizer, request: GradingRequest) -> Grade:
-    """Ask which steps of the known ways the answer takes; a step whose quote is not in the answer is not taken."""
+    """Ask which steps of the known solutions the answer takes; steps whose quote isn't in the answer don't count."""
     answer, shown = _shown(request.answer)
     paths = json_section("paths", [list(path) for path in request.paths])
     prompt = prompt_of(json_section("question", request.question), paths, shown)
@@ -78,28 +78,24 @@ def _process(judge: Optimizer, request: GradingRequest) -> Grade:
     return Grade(
         grade="correct" if share == 1 else "incorrect" if share else "not_attempted",
         quote=next(iter(quoted.values()), ""),
-        reason=f"it takes {share:.0%} of the steps between the first and the last of a known way",
+        reason=f"it takes {share:.0%} of the steps between the first and the last of a known solution",
         process=share,
     )
 
 
 def _shown(answer: str) -> tuple[str, str]:
     read, left_out = answer[:MAX_CHARS], max(0, len(answer) - MAX_CHARS)
-    # As JSON in which no < stands, so that the answer cannot end its section.
+    # JSON without <, so the answer can't end its section.
     sections = [json_section("answer", read), json_section("characters_left_out", left_out) if left_out else ""]
     return read, prompt_of(*sections)
 
 
 def check_judge(rules: EvaluationGroup, benchmark: Benchmark) -> None:
-    """Refuse a judge for every answer where nobody says what to ask it.
-
-    Raises:
-        ConfigError: the benchmark asks no judge.
-    """
+    """Raise ConfigError if the configuration requires a judge and the benchmark has no questions for it."""
     if rules.judge == "always" and not isinstance(benchmark, AsksJudge):
         raise ConfigError(
-            "evaluation.judge = always: this benchmark asks no judge; give a task without code a task.judge, or leave "
-            "evaluation.judge out"
+            "evaluation.judge = always: this benchmark asks no judge. Set task.judge for a declared task, or remove "
+            "evaluation.judge"
         )
 
 
@@ -108,6 +104,6 @@ def judge_use(rules: EvaluationGroup, benchmark: Benchmark) -> JudgeUse:
 
 
 def judge_settings(config: TrainConfig) -> JsonObject:
-    """Return what a score depends on besides its rollout: nothing in a run without a judge."""
+    """Return the settings on which a score depends, in addition to its rollout; empty without a judge."""
     judge = config.model.judge
     return {} if judge is None else {"judge": [config.evaluation.judge, judge, sha256(judge_instructions())]}

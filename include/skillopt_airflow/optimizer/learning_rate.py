@@ -1,4 +1,4 @@
-"""How many edits a step applies, by the optimizer's choice (autonomous mode), and which (paper section 3.4)."""
+"""Selecting the best edits of a step, and their number in autonomous mode (paper section 3.4)."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.types import Edit, JsonObject, Patch, Score
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MAX_SENTENCES_CHARS, ModelAnswer, clipped, said
+from skillopt_airflow.optimizer.answers import MAX_SENTENCES_CHARS, ModelAnswer, clipped, fallback_text
 from skillopt_airflow.optimizer.sections import (
     budget_section,
     buffer_section,
@@ -32,9 +32,9 @@ class Ranking(ModelAnswer):
 
 
 def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, meta_skill: str) -> Patch:
-    """Keep the `budget` best edits of the patch, best first; without a call if there are no more than that.
+    """Select the `budget` best edits of the patch, best first, without a call if there are no more than that.
 
-    None is no limit. Of rewrites of the whole body only one can stay, whatever the budget.
+    None means no limit. At most one rewrite of the whole body is selected.
     """
     most = _most(patch.edits, budget)
     if len(patch.edits) <= most:
@@ -63,18 +63,18 @@ def _most(edits: Sequence[Edit], budget: int | None) -> int:
 
 
 def _by_rule(patch: Patch, budget: int, reason: str) -> Patch:
-    return patch.model_copy(update={"edits": by_support(patch.edits)[:budget]}).also(said("rank", [reason]))
+    return patch.model_copy(update={"edits": by_support(patch.edits)[:budget]}).also(fallback_text("rank", [reason]))
 
 
 def _in_order(edits: Sequence[Edit], order: Sequence[int]) -> tuple[Edit, ...]:
-    """Sort by the answer, without its unknown and repeated indices; edits that it left out follow in their order."""
+    """Sort edits by the answer, ignoring unknown and repeated indices; edits that it omits follow in their order."""
     known = {index: None for index in order if 0 <= index < len(edits)}
     left_out = [index for index in range(len(edits)) if index not in known]
     return tuple(edits[index] for index in (*known, *left_out))
 
 
 class ChosenRate(Document):
-    """The most edits of a step, and the reason; `fallback` says why the rule chose instead, or is empty."""
+    """The maximum number of edits of a step. If the answer was unusable, `fallback` gives the cause."""
 
     rate: int = Field(ge=0)
     reason: str = ""
@@ -85,7 +85,7 @@ class RateAnswer(ModelAnswer):
     """The answer of a learning_rate call."""
 
     learning_rate: int
-    reason: str = Field(default="", description="Why so many, in one or two sentences.")
+    reason: str = Field(default="", description="Why this number, in one or two sentences.")
 
 
 def learning_rate(
@@ -97,9 +97,9 @@ def learning_rate(
     buffer: StepBuffer,
     meta_skill: str,
 ) -> ChosenRate:
-    """Ask for a rate from 0 to `most`, which a flawed answer gives way to; without edits there is no call.
+    """Ask for a rate from 0 to `most`; `most` replaces an invalid answer.
 
-    `scores` are those of the rollouts that the edits were made of, `buffer` is what the epoch's steps tried so far.
+    `scores` are those of the rollouts behind the edits, `buffer` has the earlier attempts of the epoch.
     """
     if not patch.edits:
         return ChosenRate(rate=0, reason="no edits were proposed")
@@ -114,16 +114,16 @@ def learning_rate(
     try:
         answer = optimizer.ask("learning_rate", prompts.load("learning_rate"), prompt, RateAnswer)
     except ModelOutputError as error:
-        return ChosenRate(rate=most, fallback=said("learning_rate", [str(error)]))
+        return ChosenRate(rate=most, fallback=fallback_text("learning_rate", [str(error)]))
     if not 0 <= answer.learning_rate <= most:
-        # An answer's number can have more digits than Python prints.
+        # The number can have more digits than Python prints.
         flaw = f"a rate {'below 0' if answer.learning_rate < 0 else f'above {most}'}"
-        return ChosenRate(rate=most, fallback=said("learning_rate", [flaw]))
+        return ChosenRate(rate=most, fallback=fallback_text("learning_rate", [flaw]))
     return ChosenRate(rate=answer.learning_rate, reason=clipped(answer.reason, MAX_SENTENCES_CHARS))
 
 
 def _summed(scores: Sequence[Score]) -> JsonObject:
-    """Return how many rollouts there are, of which there is at least one, how many failed, and the two means."""
+    """Return a summary of at least one rollout's scores."""
     return {
         "rollouts": len(scores),
         "failed": sum(map(is_failure, scores)),

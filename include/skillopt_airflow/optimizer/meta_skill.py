@@ -1,4 +1,4 @@
-"""Meta skill: what the optimizer remembers across epochs about changing this skill (paper section 3.6)."""
+"""Meta skill: the optimizer's memory across epochs about changing this skill (paper section 3.6)."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, Patch, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MAX_MEMORY_CHARS, ModelAnswer, flaw_of, said
+from skillopt_airflow.optimizer.answers import MAX_MEMORY_CHARS, ModelAnswer, fallback_text, flaw_of
 from skillopt_airflow.optimizer.comparison import MAX_ROOM, Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import (
@@ -25,20 +25,19 @@ from skillopt_airflow.optimizer.sections import (
 
 
 class EpochStep(Value):
-    """A step: what it tried, the scores before and after where they decided, and the gate's verdict."""
+    """A step's edits, the scores on which the gate decided, and its verdict."""
 
     step: int
     action: Action
     score_before: float | None
     score_after: float | None
-    """None if the candidate could not be measured."""
+    """None if the candidate wasn't measured."""
     interval: tuple[float, float] | None = None
-    """95% interval of the difference."""
+    """95% confidence interval of the difference."""
     edits: tuple[Edit, ...]
 
 
 def epoch_steps_section(steps: Sequence[EpochStep]) -> str:
-    """Show the steps in their order."""
     shown = [
         step.model_dump(mode="json", exclude={"edits"}) | {"edits": [bare_edit(edit) for edit in step.edits]}
         for step in steps
@@ -53,21 +52,21 @@ class MetaReflection(ModelAnswer):
 
 
 def meta_reflect(optimizer: Optimizer, skill: str, epoch_steps: Sequence[EpochStep], budget: int) -> Patch:
-    """Ask for at most `budget` edits; a flawed answer proposes none, and without steps there is no call."""
+    """Ask for at most `budget` edits; an unusable answer gives none."""
     if not epoch_steps:
         return Patch()
     prompt = prompt_of(section("skill", skill), budget_section(budget), epoch_steps_section(epoch_steps))
     try:
         answer = optimizer.ask("meta_reflect", prompts.load("meta_reflect"), prompt, MetaReflection)
     except ModelOutputError as error:
-        return Patch(fallback=said("meta_reflect", [str(error)]))
+        return Patch(fallback=fallback_text("meta_reflect", [str(error)]))
     kept, flaws = sift(answer.edits, SkillDocument(skill), budget)
     edits = (Edit(**edit.model_dump(), source_type="failure", minibatches=("meta-reflect",)) for edit in kept)
-    return Patch(edits=tuple(edits), fallback=said("meta_reflect", flaws))
+    return Patch(edits=tuple(edits), fallback=fallback_text("meta_reflect", flaws))
 
 
 class Memory(Value):
-    """The memory for later optimizer calls; `fallback` says why it is the former one, or is empty."""
+    """The memory for later optimizer calls. If it is the previous one, `fallback` gives the cause."""
 
     text: str
     fallback: str = ""
@@ -88,10 +87,10 @@ def meta_skill(
     epoch_steps: Sequence[EpochStep],
     room: int,
 ) -> Memory:
-    """Ask for a new memory; the former one stays if nothing can be learned or the answer is unusable.
+    """Ask for a new memory; return the current one if there is nothing to learn or the answer is unusable.
 
-    `skill` and `previous` are the last skills of this epoch and of the previous one, `room` is the most characters of
-    the call.
+    `skill` and `previous` are the last skills of this and the previous epoch, `room` is the limit of the call in
+    characters.
     """
     if comparison.empty and not epoch_steps:
         return Memory(text=memory)
@@ -106,8 +105,8 @@ def meta_skill(
     try:
         answer, _ = ask_fitting(optimizer, question, min(room, MAX_ROOM), MemoryAnswer)
     except ModelOutputError as error:
-        return Memory(text=memory, fallback=said("meta_skill", [str(error)]))
+        return Memory(text=memory, fallback=fallback_text("meta_skill", [str(error)]))
     flaw = flaw_of(answer.memory, MAX_MEMORY_CHARS)
     if flaw:
-        return Memory(text=memory, fallback=said("meta_skill", [f"the memory {flaw}"]))
+        return Memory(text=memory, fallback=fallback_text("meta_skill", [f"the memory {flaw}"]))
     return Memory(text=answer.memory.strip())

@@ -1,4 +1,4 @@
-"""Edits as a model proposes them, which of them may go on, and one out of several that mean the same."""
+"""Edits that a model proposes: checking them, and uniting those with the same meaning."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
@@ -11,11 +11,11 @@ from skillopt_airflow.core.values.types import Edit, EditOp
 from skillopt_airflow.optimizer.answers import MAX_SKILL_CHARS, ModelAnswer
 
 Priority = Literal["failure", "success", "failure-over-success"]
-"""What a merge unites: proposals from failures, from successes, or both, where those from failures win."""
+"""The sources of the edits in a merge; with both, edits from failures win."""
 
 
 def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Unite edits of equal operation, anchor and content; failures come first."""
+    """Unite edits with the same operation, anchor and content; those from failures come first."""
     equal: dict[tuple[str, str, str], list[Edit]] = {}
     for edit in sorted(edits, key=lambda edit: edit.source_type != "failure"):
         equal.setdefault((edit.op, edit.anchor, edit.content), []).append(edit)
@@ -23,7 +23,7 @@ def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
 
 
 def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
-    """Return the wording of one edit with the support of all its sources; one failure makes it a failure edit."""
+    """Return an edit with the support of all its sources; one failure among them makes it a failure edit."""
     minibatches = tuple(dict.fromkeys(name for source in sources for name in source.minibatches))
     item_ids = tuple(dict.fromkeys(item_id for source in sources for item_id in source.item_ids))
     from_failure = any(source.source_type == "failure" for source in sources)
@@ -39,7 +39,7 @@ def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
 
 
 MAX_EDITS = 200
-"""Edits that are taken from one answer where the learning rate sets no limit."""
+"""Limit of edits per answer if the learning rate sets none."""
 
 
 class ProposedEdit(ModelAnswer):
@@ -59,10 +59,10 @@ AnyEdit = TypeVar("AnyEdit", bound=ProposedEdit)
 
 
 def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
-    """Return why an edit can never be applied to the skill, or an empty string."""
+    """Return the reason why an edit can never be applied to the skill, or an empty string."""
     if edit.size > MAX_SKILL_CHARS:
         return f"has {edit.size:,} characters, {MAX_SKILL_CHARS:,} are allowed"
-    # Whatever stands there, what is appended needs none.
+    # append ignores its anchor.
     anchor = "" if edit.op == "append" else edit.anchor
     if edit.op in ("append", "insert_after") and not without_markers(edit.content).strip():
         return "has no content"
@@ -80,7 +80,7 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
 def sift(proposed: Sequence[AnyEdit], skill: SkillDocument, budget: int | None) -> tuple[list[AnyEdit], list[str]]:
     """Return the first applicable edits, at most `budget`, and the answer's flaws.
 
-    An anchor that is nowhere in the skill is no flaw: the update makes the best of it, and reports it.
+    An anchor that the skill doesn't contain isn't a flaw: the update handles and reports it.
     """
     kept: list[AnyEdit] = []
     flaws: list[str] = []

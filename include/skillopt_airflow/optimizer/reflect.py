@@ -1,4 +1,4 @@
-"""Reflect: minibatches of trajectories, cut from the rollouts of a step, become patches (paper section 3.3)."""
+"""Reflect: dividing the rollouts of a step into minibatches, and turning each into a patch (paper section 3.3)."""
 
 import random
 from collections import defaultdict
@@ -24,11 +24,11 @@ from skillopt_airflow.optimizer.answers import (
     MAX_SKILL_CHARS,
     ModelAnswer,
     clipped,
+    fallback_text,
     flaw_of,
     flaw_of_note,
-    joined,
+    join_fallbacks,
     one_line,
-    said,
 )
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import (
@@ -46,7 +46,7 @@ from skillopt_airflow.optimizer.transcripts import (
     NO_EXHIBITS,
     Exhibits,
     ItemNumber,
-    named,
+    item_ids_of,
     numbers_of,
     outcomes_section,
     trajectories_section,
@@ -57,7 +57,7 @@ Tries = tuple[Rollout, ...]
 
 
 class Minibatch(Value):
-    """Rollouts of items of one outcome that one call reflects on; the tries of an item are in a row."""
+    """Rollouts with the same outcome for one reflection call; all tries of an item are adjacent."""
 
     source_type: SourceType
     index: int
@@ -73,7 +73,7 @@ class Minibatch(Value):
 
     @property
     def halves(self) -> "list[Minibatch]":
-        """Its items in two parts; itself if it has one item."""
+        """The minibatch divided in two; only itself if it has one item."""
         items = self.items
         parts = [part for part in (items[: len(items) // 2], items[len(items) // 2 :]) if part]
         return [self.model_copy(update={"rollouts": tuple(one for tries in part for one in tries)}) for part in parts]
@@ -84,11 +84,10 @@ class Minibatch(Value):
 
 
 def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failure_only: bool) -> list[Minibatch]:
-    """Shuffle each slice's items by seed and cut them, `size` in a minibatch, failures and successes apart.
+    """Shuffle each slice's items by seed, and divide failures and successes into minibatches of `size` items.
 
-    Failures come first. An item is in one minibatch with all its scored rollouts, see `by_outcome`. Indices run on from
-    slice to slice, so a further slice changes nothing about the minibatches before it. The result does not depend on
-    the order in which the items of a slice arrive. With `failure_only` successes are left out.
+    Failures come first. All scored rollouts of an item are in the same minibatch (see `by_outcome`). Indices continue
+    over slices, so another slice doesn't change earlier minibatches. The order of a slice's items doesn't matter.
     """
     cut: list[Minibatch] = []
     used: dict[SourceType, int] = {"failure": 0, "success": 0}
@@ -105,10 +104,9 @@ def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failu
 
 
 def by_outcome(rollouts: Sequence[Rollout]) -> dict[SourceType, list[Tries]]:
-    """Return the items that failed and those that succeeded, by id; rollouts without a score are left out.
+    """Return failed and successful items, sorted by id, without unscored rollouts.
 
-    An item that was tried several times is a failure if the mean of its hard scores is below 1: won and lost, it has
-    something to compare. Of equal scores the tries keep their order.
+    An item with several tries is a failure if any of them failed: a won and a lost try are worth comparing.
     """
     scores: defaultdict[str, list[tuple[Score, Rollout]]] = defaultdict(list)
     for rollout in rollouts:
@@ -117,7 +115,6 @@ def by_outcome(rollouts: Sequence[Rollout]) -> dict[SourceType, list[Tries]]:
     groups: dict[SourceType, list[Tries]] = {"failure": [], "success": []}
     for _, tries in sorted(scores.items()):
         tries.sort(key=lambda one: (one[0].hard, one[0].soft))
-        # No score is above 1, so that the mean is below 1 if the lowest is.
         groups["failure" if is_failure(tries[0][0]) else "success"].append(tuple(rollout for _, rollout in tries))
     return groups
 
@@ -127,31 +124,29 @@ def _item_id(rollout: Rollout) -> str:
 
 
 _MAX_AS_SCORED = 3
-"""Patterns in the scorer's words: most feedback is about one item alone, and later steps read all of it."""
+"""Limit of patterns from the scorer's feedback: most feedback is about one item, and later steps read all patterns."""
 ReflectStage = Literal["reflect", "reflect_skill_aware", "reflect_rewrite"]
 
 
 class ReflectContext(Value):
-    """The input that all reflection calls of a step share, besides their trajectories."""
+    """The input that all reflection calls of a step share."""
 
     skill: str
     budget: int | None
-    """Most edits of an answer; None is no limit."""
+    """Limit of edits per answer; None means no limit."""
     room: int
-    """Most characters of a call."""
+    """Limit of characters per call."""
     buffer: StepBuffer
     meta_skill: str
     """The optimizer's memory of earlier epochs; may be empty."""
     rounds: int
-    """Times that an analyst answers: 1 is a draft alone, each further one corrects what came before."""
+    """Number of answers per analyst: 1 is only a draft, and each additional one corrects the previous answer."""
 
 
 ItemNumbers = Annotated[list[ItemNumber], Field(default_factory=list, description="Numbers of the items.")]
 
 
 class NumberedEdit(ProposedEdit):
-    """An edit with the items that it would have helped."""
-
     items: ItemNumbers
 
 
@@ -169,7 +164,7 @@ class BriefReflection(ModelAnswer):
 
     @property
     def edits(self) -> list[NumberedEdit]:
-        """The rules, each at the end of the skill."""
+        """The rules as edits that append them to the skill."""
         lines = (one_line(rule).removeprefix("- ") for rule in self.rules)
         return [NumberedEdit(op="append", content=f"- {line}", items=[]) for line in lines if line]
 
@@ -183,15 +178,15 @@ class Reflection(ModelAnswer):
 
 
 class SkillAwareReflection(Reflection):
-    """The answer of a call that tells defects of the skill from lapses of its execution."""
+    """The answer of a call that distinguishes defects of the skill from lapses in its execution."""
 
     notes: list[str] = Field(
-        default_factory=list, description="Reminders of what the skill already says and the target did not do."
+        default_factory=list, description="Reminders of instructions of the skill that the target did not follow."
     )
 
 
 class Rewriting(ModelAnswer):
-    """The answer of a call that writes the skill's body anew."""
+    """The answer of a call that writes a new body."""
 
     reasoning: str = Field(default="", description="The cause of each failure, or success, before the new text.")
     body: str = Field(description="The whole new text of the skill before its first protected region.")
@@ -205,7 +200,7 @@ _ANSWERS: dict[ReflectStage, tuple[type[Answer], type[Answer]]] = {
     "reflect_skill_aware": (SkillAwareReflection, BriefReflection),
     "reflect_rewrite": (Rewriting, Rewriting),
 }
-"""The answer of each kind of call, and the one to ask for if that was cut at the token limit."""
+"""The answer type of each kind of call, and the type to ask for if an answer was cut at the token limit."""
 
 
 def reflect(
@@ -215,11 +210,10 @@ def reflect(
     rules: OptimizerGroup,
     exhibits: Exhibits = NO_EXHIBITS,
 ) -> Patch:
-    """Ask in a call of the configured kind what went wrong (or right) and what to change, and have that corrected.
+    """Ask for the causes of failures or successes and for edits, in a draft and its corrections.
 
-    An unusable answer proposes nothing; unusable parts of an answer are left out. The patch's fallback says so.
-    If a minibatch is too long for the model, its halves are asked about. If the answer names no pattern of failures,
-    the scorer's words take its place.
+    Unusable parts of an answer are left out and listed in the patch's fallback. If a minibatch is too long for the
+    model, its halves get separate calls. If the answer names no failure pattern, the scorer's feedback replaces it.
     """
     analyst = _Analyst(optimizer, context, minibatch, rules, exhibits)
     try:
@@ -227,13 +221,13 @@ def reflect(
     except PromptTooLong as error:
         halves = minibatch.halves
         if len(halves) == 1:
-            return Patch(fallback=said(analyst.name, [str(error)]))
+            return Patch(fallback=fallback_text(analyst.name, [str(error)]))
         first, second = (reflect(optimizer, context, half, rules, exhibits) for half in halves)
         return Patch(
             edits=first.edits + second.edits,
             failure_patterns=first.failure_patterns + second.failure_patterns,
             notes=first.notes + second.notes,
-            fallback=joined(first.fallback, second.fallback),
+            fallback=join_fallbacks(first.fallback, second.fallback),
         )
     if patch.failure_patterns or minibatch.source_type == "success":
         return patch
@@ -265,15 +259,15 @@ class _Analyst:
         return f"{self.stage} {self.minibatch.name}"
 
     def patch(self) -> Patch:
-        """Return what the last usable answer proposes; raise PromptTooLong if there is none for its prompt's length."""
-        # Halves of a minibatch say more than a prompt that is cut down.
+        """Return the patch of the last usable answer; raise PromptTooLong if the first prompt is too long."""
+        # Two calls about halves of a minibatch show more than one call with a shortened prompt.
         least = MIN_ROOM if len(self.minibatch.halves) == 1 else self.context.room
         try:
             answer, cut = self._ask("", None, least)
         except PromptTooLong:
             raise
         except ModelOutputError as error:
-            return Patch(fallback=said(self.name, [str(error)]))
+            return Patch(fallback=fallback_text(self.name, [str(error)]))
         flaws = ["the answer was cut at the token limit, and a shorter one taken"] if cut else []
         for _ in range(1, self.context.rounds):
             draft = answer
@@ -285,7 +279,7 @@ class _Analyst:
             if answer == draft:
                 break
         patch = self._usable(answer)
-        return patch.model_copy(update={"fallback": joined(said(self.name, flaws), patch.fallback)})
+        return patch.model_copy(update={"fallback": join_fallbacks(fallback_text(self.name, flaws), patch.fallback)})
 
     def _ask(self, further: str, draft: Answer | None, least: int) -> tuple[Answer, bool]:
         several = prompts.load("several_tries") if self.minibatch.repeats else ""
@@ -295,7 +289,7 @@ class _Analyst:
             self.stage,
             prompts.load(self.stage) + several + further,
             partial(self._prompt, "" if draft is None else json_section("draft", draft.model_dump(mode="json"))),
-            self.exhibits.labelled(self.numbers),
+            self.exhibits.labeled_pictures(self.numbers),
             Question("reflect_brief", prompts.load("reflect_brief"), self._brief_prompt) if has_brief else None,
         )
         return ask_fitting(self.optimizer, question, self.context.room, answer_type, shorter, least)
@@ -328,11 +322,11 @@ class _Analyst:
             edits=tuple(map(self._edit, kept)),
             failure_patterns=patterns,
             notes=kept_notes,
-            fallback=said(self.name, [*edit_flaws, *pattern_flaws, *note_flaws]),
+            fallback=fallback_text(self.name, [*edit_flaws, *pattern_flaws, *note_flaws]),
         )
 
     def _edit(self, proposed: NumberedEdit) -> Edit:
-        item_ids = named(self.numbers, proposed.items)
+        item_ids = item_ids_of(self.numbers, proposed.items)
         return Edit(
             **proposed.model_dump(exclude={"items"}),
             source_type=self.minibatch.source_type,
@@ -343,10 +337,10 @@ class _Analyst:
 
     def _rewritten(self, answer: Rewriting) -> Patch:
         patterns, flaws = self._patterns(answer.failure_patterns)
-        # Applying the edit takes the markers out, and its report says so.
+        # Applying the edit removes the markers and reports it.
         flaw = flaw_of(without_markers(answer.body), MAX_SKILL_CHARS)
         if flaw:
-            return Patch(failure_patterns=patterns, fallback=said(self.name, [f"the body {flaw}", *flaws]))
+            return Patch(failure_patterns=patterns, fallback=fallback_text(self.name, [f"the body {flaw}", *flaws]))
         edit = Edit(
             op="rewrite",
             content=answer.body,
@@ -354,7 +348,7 @@ class _Analyst:
             source_type=self.minibatch.source_type,
             minibatches=(self.minibatch.name,),
         )
-        return Patch(edits=(edit,), failure_patterns=patterns, fallback=said(self.name, flaws))
+        return Patch(edits=(edit,), failure_patterns=patterns, fallback=fallback_text(self.name, flaws))
 
     def _patterns(self, proposed: Sequence[ProposedPattern]) -> tuple[tuple[FailurePattern, ...], list[str]]:
         kept: list[FailurePattern] = []
@@ -364,14 +358,16 @@ class _Analyst:
             if flaw:
                 flaws.append(f"a failure pattern {flaw}")
                 continue
-            kept.append(FailurePattern(description=pattern.description, item_ids=named(self.numbers, pattern.items)))
+            kept.append(
+                FailurePattern(description=pattern.description, item_ids=item_ids_of(self.numbers, pattern.items))
+            )
         if len(proposed) > MAX_ENTRIES:
             flaws.append(f"{len(proposed)} failure patterns, {MAX_ENTRIES} are allowed")
         return tuple(kept), flaws
 
 
 def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
-    """Return the scorer's most frequent words on the failures, with the items that they are about."""
+    """Return the scorer's most frequent feedback on failures, with the affected items."""
     about: defaultdict[str, list[str]] = defaultdict(list)
     for rollout in minibatch.rollouts:
         if rollout.score is not None and is_failure(rollout.score) and rollout.score.feedback.strip():

@@ -1,4 +1,4 @@
-"""The skill's body rewritten from the selected edits (rewrite_from_suggestions), and its appendix with fewer notes."""
+"""Rewriting the skill's body from selected edits (rewrite_from_suggestions), and consolidating its appendix."""
 
 from collections.abc import Sequence
 
@@ -16,17 +16,17 @@ from skillopt_airflow.optimizer.answers import (
     MAX_SKILL_CHARS,
     ModelAnswer,
     clipped,
+    fallback_text,
     flaw_of,
     flaw_of_note,
     one_line,
-    said,
 )
 from skillopt_airflow.optimizer.proposals import unite
 from skillopt_airflow.optimizer.sections import buffer_section, edits_section, json_section, prompt_of, section
 
 
 class Consolidation(Value):
-    """The notes of the appendix; `fallback` says where the answer was not followed, or is empty."""
+    """The notes of the appendix; `fallback` lists the flaws of the answer, or is empty."""
 
     notes: tuple[Note, ...]
     fallback: str = ""
@@ -46,10 +46,9 @@ class ConsolidatedNotes(ModelAnswer):
 
 
 def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: int) -> Consolidation:
-    """Shorten the notes to `most` where there are more; 0 never consolidates.
+    """Reduce the notes to `most` if there are more; 0 never consolidates.
 
-    No note is lost: what no usable note of the answer unites stays as it is, and an answer that makes nothing shorter
-    leaves all of them as they are.
+    No note is lost: notes that the answer omits stay unchanged, and all do if the answer doesn't reduce their number.
     """
     if not 0 < most < len(notes):
         return Consolidation(notes=tuple(notes))
@@ -59,12 +58,12 @@ def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: i
     try:
         answer = optimizer.ask("consolidate", prompts.load("consolidate"), prompt, ConsolidatedNotes)
     except ModelOutputError as error:
-        return Consolidation(notes=tuple(notes), fallback=said("consolidate", [str(error)]))
+        return Consolidation(notes=tuple(notes), fallback=fallback_text("consolidate", [str(error)]))
     united, flaws = _united(answer.notes, notes)
     if len(united) > most:
         flaws.append(f"{len(united)} notes are left, {most} are allowed")
     shorter = len(united) < len(notes)
-    return Consolidation(notes=united if shorter else tuple(notes), fallback=said("consolidate", flaws))
+    return Consolidation(notes=united if shorter else tuple(notes), fallback=fallback_text("consolidate", flaws))
 
 
 def appendix_patch(optimizer: Optimizer, skill: SkillDocument, notes: Sequence[Note], most: int) -> Patch:
@@ -78,14 +77,14 @@ def appendix_patch(optimizer: Optimizer, skill: SkillDocument, notes: Sequence[N
 
 
 def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[tuple[Note, ...], list[str]]:
-    """Return the answer's notes, then those that it left out, and its flaws."""
+    """Return the answer's notes, then those that it omits, and its flaws."""
     united: list[Note] = []
     flaws: list[str] = []
     used: set[int] = set()
     for proposed in answer:
-        # A source counts once: two notes of it would be one more, not one fewer.
+        # A source counts once; two notes from one source would increase the number.
         sources = [index for index in dict.fromkeys(proposed.sources) if 0 <= index < len(notes) and index not in used]
-        flaw = flaw_of_note(proposed.text) if sources else "has no source of its own"
+        flaw = flaw_of_note(proposed.text) if sources else "has no separate source"
         if flaw:
             flaws.append(f"a note {flaw}")
             continue
@@ -99,16 +98,16 @@ def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[tuple[
 
 
 class RewrittenBody(ModelAnswer):
-    """The answer of a call that writes the body anew, from edits or from several bodies."""
+    """The answer of a call that writes a new body from edits or from several bodies."""
 
     body: str = Field(description="The whole new text of the skill before its first protected region.")
 
 
 def rewrite(optimizer: Optimizer, skill: str, patch: Patch, buffer: StepBuffer) -> Patch:
-    """Replace all edits of the patch by one that rewrites the body; without edits there is no call.
+    """Replace all edits of the patch by one that rewrites the body.
 
-    `buffer` is what the epoch's steps tried so far. An unusable answer leaves the edits as they are, to be applied one
-    by one, and the patch's fallback says so.
+    `buffer` has the earlier attempts of the epoch. If the answer is unusable, the edits stay, to be applied one by one,
+    and the patch's fallback gives the cause.
     """
     if not patch.edits:
         return patch
@@ -116,10 +115,10 @@ def rewrite(optimizer: Optimizer, skill: str, patch: Patch, buffer: StepBuffer) 
     try:
         body = optimizer.ask("rewrite", prompts.load("rewrite"), prompt, RewrittenBody).body
     except ModelOutputError as error:
-        return patch.also(said("rewrite", [str(error)]))
-    # Applying the edit takes the markers out, and its report says so.
+        return patch.also(fallback_text("rewrite", [str(error)]))
+    # Applying the edit removes the markers and reports it.
     if flaw := flaw_of(without_markers(body), MAX_SKILL_CHARS):
-        return patch.also(said("rewrite", [f"the body {flaw}"]))
+        return patch.also(fallback_text("rewrite", [f"the body {flaw}"]))
     return patch.model_copy(update={"edits": (_of(body, patch.edits),)})
 
 

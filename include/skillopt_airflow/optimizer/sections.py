@@ -1,7 +1,7 @@
-"""The user message of an optimizer call: tagged sections, so that a model sees where data begins and ends.
+"""The user message of an optimizer call, in tagged sections that show the model where data begins and ends.
 
-It fits into the model's context, and is asked again where the answer was cut off. One of the sections is the guidance
-of the benchmark's author.
+Calls fit into the model's context, and are repeated if the answer is cut off. One of the sections is the guidance of
+the benchmark's author.
 """
 
 import json
@@ -20,15 +20,15 @@ from skillopt_airflow.core.values.types import Edit, JsonObject
 from skillopt_airflow.optimizer import prompts
 
 MAX_CHARS = 200_000
-"""About 50,000 tokens of English: an analyst's attention and its price are limits, too."""
+"""About 50,000 tokens of English; longer prompts cost attention and money."""
 CHARS_PER_TOKEN = 1.5
-"""English has four; fewer leave room for other languages and scripts, and for the answer."""
+"""English has about four; a lower number leaves room for other languages and for the answer."""
 MIN_ROOM = 4_000
-"""Characters below which a prompt isn't made shorter."""
+"""Prompts aren't shortened below this number of characters."""
 
 
 def prompt_room(gradient: GradientGroup, prices: Prices) -> int:
-    """Return the most characters of a prompt, by the optimizer's context as far as its price comes with that."""
+    """Return the maximum number of characters of a prompt, by the model's context if the price table has it."""
     price = prices.get("optimizer")
     if gradient.prompt_chars is not None:
         return gradient.prompt_chars
@@ -38,15 +38,15 @@ def prompt_room(gradient: GradientGroup, prices: Prices) -> int:
 
 
 class Question(NamedTuple):
-    """A call whose prompt can be made shorter."""
+    """A call whose prompt can be shortened."""
 
     stage: str
     instructions: str
     prompt_in: Callable[[int], str]
-    """Makes a prompt of about as many characters."""
+    """Returns a prompt of about the given number of characters."""
     pictures: Pictures = NO_PICTURES
     brief: "Question | None" = None
-    """The call that takes its place when its answer was cut; the same one, asked for less, when None."""
+    """The call to make if the answer was cut; None repeats this call with a request for less."""
 
     @property
     def when_cut(self) -> "Question":
@@ -62,26 +62,26 @@ def ask_fitting(
     shorter: type[Output] | None = None,
     least: int = MIN_ROOM,
 ) -> tuple[Output, bool]:
-    """Ask in `room` characters, in half of them each time that the provider refuses the prompt for its length.
+    """Ask in `room` characters, and halve them each time the provider rejects the prompt for its length.
 
-    An answer that is cut at the token limit is asked for once more, by the `shorter` schema if there is one.
+    If the answer is cut at the token limit, ask once more, with the schema `shorter` if there is one.
 
     Returns:
-        The answer, and whether it was asked for again because it was cut.
+        The answer, and whether it is a second one after a cut.
 
     Raises:
-        PromptTooLong: the prompt is refused, and half of its room is less than `least`.
-        ModelOutputError: the answer stayed outside its schema, or was cut twice.
+        PromptTooLong: the prompt was rejected, and half of its room is less than `least`.
+        ModelOutputError: the answer doesn't fit its schema, or was cut twice.
     """
     cut = False
     while True:
-        told = question.instructions
-        prompt = question.prompt_in(room - len(told))
+        instructions = question.instructions
+        prompt = question.prompt_in(room - len(instructions))
         try:
-            wanted = shorter if cut and shorter is not None else answer_type
-            return optimizer.ask(question.stage, told, prompt, wanted, question.pictures), cut
+            schema = shorter if cut and shorter is not None else answer_type
+            return optimizer.ask(question.stage, instructions, prompt, schema, question.pictures), cut
         except PromptTooLong:
-            room = min(room, len(told) + len(prompt)) // 2
+            room = min(room, len(instructions) + len(prompt)) // 2
             if room < least:
                 raise
         except AnswerCut:
@@ -99,12 +99,12 @@ def section(tag: str, text: str) -> str:
 
 
 def json_section(tag: str, value: object) -> str:
-    """Put JSON between tags; `<` is escaped inside, so that data cannot close the section."""
+    """Put JSON between tags, with `<` escaped, so data can't close the section."""
     return section(tag, json.dumps(value, ensure_ascii=False, indent=1).replace("<", "\\u003c"))
 
 
 def budget_section(budget: int | None) -> str:
-    """Show the most edits that an answer may hold; None is no limit."""
+    """Show the maximum number of edits in an answer; None means no limit."""
     return section("budget", "unlimited" if budget is None else str(budget))
 
 
@@ -113,12 +113,12 @@ def edits_section(edits: Sequence[Edit]) -> str:
 
 
 def buffer_section(buffer: StepBuffer) -> str:
-    """Show what failed in the epoch's steps, in how many items, and what they tried; empty fields are left out."""
+    """Show failure patterns and edits of the epoch's earlier steps, without empty fields."""
     return json_section("step_buffer", [_shown_entry(entry) for entry in buffer.entries])
 
 
 def meta_skill_section(meta_skill: str) -> str:
-    """Show the optimizer's memory of earlier epochs; no section while there is none."""
+    """Show the optimizer's memory of earlier epochs; empty if there is none."""
     return section("meta_skill", meta_skill) if meta_skill.strip() else ""
 
 
@@ -146,12 +146,11 @@ def _shown(edit: Edit) -> JsonObject:
 
 
 class GuidedOptimizer:
-    """An `Optimizer` that adds the benchmark's guidance on a stage to the prompt.
+    """An `Optimizer` that adds the benchmark's guidance for a stage to the prompt.
 
     Args:
-        optimizer: the one to ask.
-        guidance: texts by stage; that of `reflect` is for every kind of reflection on a minibatch, that of `merge` for
-            every kind of merge.
+        optimizer: the optimizer to ask.
+        guidance: texts by stage; `reflect` and `merge` apply to all their variants.
     """
 
     def __init__(self, optimizer: Optimizer, guidance: Mapping[str, str]) -> None:

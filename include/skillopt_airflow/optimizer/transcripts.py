@@ -1,4 +1,4 @@
-"""Trajectories as the optimizer is shown them: plain text, items by short numbers, cut to the room of a prompt."""
+"""Trajectories as plain text for the optimizer, with short item numbers, cut to the room of a prompt."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from skillopt_airflow.core.values.types import Message, Rollout, Status, Value
 from skillopt_airflow.optimizer.sections import section
 
 MIN_CHARS = 200
-"""Characters of a message that are shown however little room there is."""
+"""Minimum number of characters shown of each message."""
 _ENDINGS = {
     Status.TRUNCATED: "The last answer hit the token limit and ends there.",
     Status.EMPTY: "The last answer has no text.",
@@ -27,7 +27,7 @@ def _number(value: object) -> object:
 
 
 ItemNumber = Annotated[int, BeforeValidator(_number)]
-"""The number of an item in an answer, which a model may write as `Item 3`; 0 names none."""
+"""The number of an item in an answer, which a model may write as `Item 3`; 0 for none."""
 
 
 class FollowUp(Value):
@@ -38,17 +38,17 @@ class FollowUp(Value):
 
 
 class Exhibits(NamedTuple):
-    """The exhibits that an analyst sees besides trajectories, by the ids of their items."""
+    """Additional material for an analyst, by item id."""
 
     follow_ups: Mapping[str, FollowUp] = MappingProxyType({})
-    """What the target said about the first of an item's trajectories."""
+    """The target's answers to questions about an item's first trajectory."""
     sizes: PictureSizes = NO_SIZES
-    """The pictures that the target was shown."""
+    """Sizes of the pictures that the target saw."""
     pictures: Mapping[str, Pictures] = MappingProxyType({})
-    """Those of them that the analyst is shown, too."""
+    """The pictures that the analyst sees as well."""
 
-    def labelled(self, numbers: Mapping[str, int]) -> Pictures:
-        """Return the pictures to be shown, each by the number of its item and its own name."""
+    def labeled_pictures(self, numbers: Mapping[str, int]) -> Pictures:
+        """Return the pictures with labels made of their name and their item's number."""
         return {
             f"{name} of item {numbers[item_id]}": content
             for item_id, pictures in self.pictures.items()
@@ -60,32 +60,32 @@ NO_EXHIBITS = Exhibits()
 
 
 class Quote(NamedTuple):
-    """A text from outside; the longest ones are cut where a prompt has no room for all."""
+    """A text from outside; the longest quotes are cut if a prompt has no room for all."""
 
     label: str
     text: str
 
 
 Piece = str | Quote
-"""A line of the prompt's own, or a quote."""
+"""A line of the prompt itself, or a quote."""
 
 
 def numbers_of(rollouts: Sequence[Rollout]) -> dict[str, int]:
-    """Return the numbers by which a prompt names the items, from 1 on in their order."""
+    """Return the numbers of the items in a prompt, from 1, in their order."""
     return {
         item_id: number
         for number, item_id in enumerate(dict.fromkeys(one.trajectory.item_id for one in rollouts), start=1)
     }
 
 
-def named(numbers: Mapping[str, int], chosen: Iterable[int]) -> tuple[str, ...]:
-    """Return the ids of the items that an answer names; unknown numbers are left out."""
+def item_ids_of(numbers: Mapping[str, int], chosen: Iterable[int]) -> tuple[str, ...]:
+    """Return the ids of the items whose numbers an answer gives, without unknown numbers."""
     by_number = {number: item_id for item_id, number in numbers.items()}
     return tuple(by_number[number] for number in dict.fromkeys(chosen) if number in by_number)
 
 
 def trajectories_section(rollouts: Sequence[Rollout], room: int, exhibits: Exhibits = NO_EXHIBITS) -> str:
-    """Show the rollouts with their scores in `room` characters, and the try of each if its item has several."""
+    """Show the rollouts with their scores in `room` characters; tries of the same item are numbered."""
     numbers = numbers_of(rollouts)
     pieces: list[Piece] = []
     for item_id, group in groupby(rollouts, key=lambda rollout: rollout.trajectory.item_id):
@@ -99,16 +99,16 @@ def trajectories_section(rollouts: Sequence[Rollout], room: int, exhibits: Exhib
 
 
 def outcomes_section(rollouts: Sequence[Rollout], room: int) -> str:
-    """Show the first message to the target and the scorer's feedback alone, in `room` characters."""
+    """Show only the first message to the target and the scorer's feedback, in `room` characters."""
     pieces: list[Piece] = []
     for number, rollout in enumerate(rollouts, start=1):
         feedback = "" if rollout.score is None else rollout.score.feedback
-        pieces += [f"## Item {number}", *quoted(conversation(rollout)[:1]), Quote("scorer's feedback", feedback)]
+        pieces += [f"## Item {number}", *as_quotes(conversation(rollout)[:1]), Quote("scorer's feedback", feedback)]
     return quotes_section("trajectories", pieces, room)
 
 
 def quotes_section(tag: str, pieces: Sequence[Piece], room: int) -> str:
-    """Put the pieces between tags; the longest quotes keep their head and tail if there is no room for all."""
+    """Put the pieces between tags; the longest quotes keep only head and tail if there is no room for all."""
     quotes = [piece for piece in pieces if isinstance(piece, Quote)]
     own = sum(len(_fenced(piece._replace(text=""))) if isinstance(piece, Quote) else len(piece) for piece in pieces)
     most = max(MIN_CHARS, longest_that_fits([len(quote.text) for quote in quotes], room - own - len(pieces)))
@@ -121,11 +121,11 @@ def quotes_section(tag: str, pieces: Sequence[Piece], room: int) -> str:
 
 
 def conversation(rollout: Rollout) -> tuple[Message, ...]:
-    """Return the messages without the system's, which holds the skill that a prompt already shows."""
+    """Return the messages without the system message: its skill is already in the prompt."""
     return tuple(message for message in rollout.trajectory.messages if message.role != "system")
 
 
-def quoted(messages: Sequence[Message]) -> list[Quote]:
+def as_quotes(messages: Sequence[Message]) -> list[Quote]:
     return [Quote(message.role, message.content) for message in messages]
 
 
@@ -135,7 +135,7 @@ def _pieces(rollout: Rollout, title: str) -> list[Piece]:
     ending = _ENDINGS.get(one.status)
     return [
         f"{title}: {scored}",
-        *quoted(conversation(rollout)),
+        *as_quotes(conversation(rollout)),
         *([ending] if ending is not None else []),
         Quote("answer as extracted", one.answer),
         *([Quote("scorer's feedback", score.feedback)] if score is not None and score.feedback.strip() else []),
@@ -153,7 +153,7 @@ def _exhibits(item_id: str, exhibits: Exhibits) -> list[Piece]:
 
 
 def _fenced(quote: Quote) -> str:
-    """Put a quote between fences that are longer than any inside it."""
+    """Put a quote between fences that are longer than any fence inside it."""
     inside = max((len(run) for run in re.findall("~{3,}", quote.text)), default=2)
     fence = "~" * (inside + 1)
     return f"{fence} {quote.label}\n{quote.text}\n{fence}"

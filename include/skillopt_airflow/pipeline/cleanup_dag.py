@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.config.train_config import TrainConfig
-from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOptError, kept, together
+from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOptError, collect_errors, merge_errors
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.graph import TASK_DEFAULTS, engine_queue
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
@@ -78,10 +78,10 @@ def clean_up(benchmark: str) -> JsonObject:
     done: JsonObject = {}
     failures: list[SkillOptError] = []
     for part in (compact_trajectories, drop_unused_versions):
-        with kept(failures):
+        with collect_errors(failures):
             done |= part(benchmark)
     if failures:
-        raise together(failures)
+        raise merge_errors(failures)
     return done
 
 
@@ -140,11 +140,11 @@ def drop_item_images(names: Sequence[str]) -> list[str]:
     removed: list[str] = []
     failures: list[SkillOptError] = []
     for name in names:
-        with kept(failures):
+        with collect_errors(failures):
             removed += _unused_images_dropped(name)
     log.info("removed: %s", ", ".join(removed) or "nothing")
     if failures:
-        raise together(failures)
+        raise merge_errors(failures)
     return removed
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from skillopt_airflow.core.values.failure_reasons import share
-from skillopt_airflow.core.values.text import Shown
+from skillopt_airflow.core.values.text import VisibleCharacters
 from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.report import summary
 
@@ -54,7 +54,7 @@ def html_environment(allowed: str = "", folders: Sequence[Path] = ()) -> Environ
         allowed: control characters to write unchanged, such as line breaks.
         folders: template folders to search before the folder of the reports.
     """
-    shown = Shown(allowed)
+    shown = VisibleCharacters(allowed)
 
     def visible(value: Any) -> Any:
         # Exactly str: macros return Markup, which is already escaped.

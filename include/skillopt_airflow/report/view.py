@@ -9,7 +9,7 @@ from skillopt_airflow.core.config.training_groups import JudgeUse
 from skillopt_airflow.core.gate.item_scores import ItemScore
 from skillopt_airflow.core.gate.measured_score import SplitScore
 from skillopt_airflow.core.run.history import History, StageRollouts
-from skillopt_airflow.core.values.pictures import Picture, Pictures, shown
+from skillopt_airflow.core.values.pictures import Picture, Pictures, message_parts
 from skillopt_airflow.core.values.provenance import LineOrigin
 from skillopt_airflow.core.values.text import shortened
 from skillopt_airflow.core.values.types import Grade, Rollout, Status, Trajectory, Value
@@ -86,7 +86,7 @@ def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
         return None
     turns = tuple(
         Turn(role=message.role, parts=tuple(map(_part, pieces)))
-        for message, pieces in shown(one.messages, thumbnails)
+        for message, pieces in message_parts(one.messages, thumbnails)
         if message.role != "system"
     )
     return Example(

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.values.failure_reasons import hopeless
+from skillopt_airflow.core.values.failure_reasons import shared_lasting_failure
 from skillopt_airflow.core.values.text import storable
 from skillopt_airflow.core.values.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
@@ -145,7 +145,7 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
             )
             async with slots:
                 await _wait_for_release(in_folder, index)
-                if job.settings.gives_up and hopeless(finished, len(job.items)):
+                if job.settings.gives_up and shared_lasting_failure(finished, len(job.items)):
                     return
                 trajectory = await _trajectory(harness, item, job.skill, workspace)
             if web is not None and web.failure:

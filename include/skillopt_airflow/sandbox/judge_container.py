@@ -28,7 +28,7 @@ from skillopt_airflow.sandbox.docker.limits import (
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
 from skillopt_airflow.sandbox.staging import container_user
 from skillopt_airflow.sandbox.untrusted_output import pack_files
-from skillopt_airflow.tasks.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.tasks.repository_tests import Canaries, RepositoryTestRun, RepositoryTests, RunEnd
 
 JUDGE_FOLDER = "/judge"
 SECRET_FILES = ("order.json", "candidate.diff", "tests.diff")
@@ -46,7 +46,7 @@ class JudgeContainer:
         self._limits = limits
         self._labels = labels
 
-    def run(self, item: Item, image: str, tests: RepositoryTests) -> TestedRepository:
+    def run(self, item: Item, image: str, tests: RepositoryTests) -> RepositoryTestRun:
         """Run an item's tests on a change.
 
         Raises:
@@ -58,7 +58,7 @@ class JudgeContainer:
 
         # Tests may print nothing for a long time.
         self._client.timeout = max(self._client.timeout, self._limits.test_timeout + LAYOUT_SECONDS)
-        canaries = Canaries.drawn(tests.runner, tests.files, random.SystemRandom())
+        canaries = Canaries.draw(tests.runner, tests.files, random.SystemRandom())
         try:
             with self._container(image) as container:
                 self._client.put_archive(container, JUDGE_FOLDER, _pack(tests, canaries))
@@ -66,11 +66,11 @@ class JudgeContainer:
         except (DockerException, RequestException, HTTPError) as error:
             raise SandboxError(f"item {item.id}: the container that judges it failed: {error}") from error
 
-    def _run_tests(self, container: str, item: Item, tests: RepositoryTests, canaries: Canaries) -> TestedRepository:
+    def _run_tests(self, container: str, item: Item, tests: RepositoryTests, canaries: Canaries) -> RepositoryTestRun:
         layout = ["python3", "-I", f"{JUDGE_FOLDER}/judge_tree.py"]
         status, output, in_time = self._execute(container, layout, {}, LAYOUT_SECONDS)
         if status == NOT_APPLIED:
-            return TestedRepository(end=RunEnd.NOT_APPLIED, output=output, canaries=canaries)
+            return RepositoryTestRun(end=RunEnd.NOT_APPLIED, output=output, canaries=canaries)
         if status != 0 or not in_time:
             raise SandboxError(
                 f"item {item.id}: its tests do not apply to its tree, or the tree exceeds sandbox.output_mb = "
@@ -87,7 +87,7 @@ class JudgeContainer:
             end = RunEnd.TIMEOUT
         elif status == KILLED:
             end = RunEnd.KILLED
-        return TestedRepository(end=end, output=output, exit_status=status, canaries=canaries)
+        return RepositoryTestRun(end=end, output=output, exit_status=status, canaries=canaries)
 
     def _execute(
         self, container: str, command: list[str], env: Mapping[str, str], seconds: float

@@ -1,4 +1,4 @@
-"""A corpus, a folder of documents that all items of a benchmark share, and the search in documents."""
+"""Corpora (folders of documents that all items of a benchmark share) and the search in documents."""
 
 import re
 from array import array
@@ -13,18 +13,18 @@ from skillopt_airflow.core.values.text import Text
 from skillopt_airflow.core.values.types import Value, canonical_json, sha256
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""Limit of one file: it is packed, and checked, in memory."""
+"""Limit per file: files are packed and checked in memory."""
 MAX_CORPUS_BYTES = 10 * 1024**3
-"""Limit of all files together: each host that runs sandboxes keeps a copy."""
+"""Limit of the whole corpus: each host that runs sandboxes keeps a copy."""
 MAX_FILES = 100_000
 MAX_NAME_CHARS = 500
 ARCHIVE_BYTES = 64 * 1024 * 1024
-"""Size at which the next file begins another archive."""
+"""Size from which the next file starts a new archive."""
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 class CorpusFile(Value):
-    """One file, by its path below the corpus's folder."""
+    """One file of a corpus; its name is the path below the corpus's folder."""
 
     name: str
     size: int = Field(ge=0)
@@ -34,22 +34,22 @@ class CorpusFile(Value):
     @field_validator("name")
     @classmethod
     def _stays_below(cls, name: str) -> str:
-        reason = why_no_name(name)
+        reason = name_flaw(name)
         if reason:
             raise ValueError(reason)
         return name
 
 
 class CorpusManifest(Document):
-    """The files of a corpus, in the order of their names, and how they are packed."""
+    """The files of a corpus, sorted by name, and their division into archives."""
 
     files: tuple[CorpusFile, ...]
     archives: tuple[int, ...]
-    """For each archive, the number of files in it, in their order."""
+    """The number of files in each archive; archives follow the order of `files`."""
 
     @cached_property
     def sha256(self) -> str:
-        """Return the hash that stands for the content, however it is packed."""
+        """A hash of the content; it doesn't depend on the packing."""
         return sha256(canonical_json([file.model_dump(mode="json") for file in self.files]))
 
     @property
@@ -65,27 +65,25 @@ class CorpusManifest(Document):
 
 
 def corpus_manifest(files: Sequence[CorpusFile]) -> CorpusManifest:
-    """Return the manifest of a folder's files.
-
-    Raises:
-        DataError: there are none, too many, or they are too large.
-    """
+    """Return the manifest of a folder's files; raise DataError if there are none, too many, or too large ones."""
     ordered = sorted(files, key=lambda file: file.name)
     if not ordered:
         raise DataError("the folder holds no file")
     if len(ordered) > MAX_FILES:
-        raise DataError(f"it has {len(ordered):,} files; a corpus may have {MAX_FILES:,}")
+        raise DataError(f"it has {len(ordered):,} files; a corpus can have at most {MAX_FILES:,}")
     for file in ordered:
         if file.size > MAX_FILE_BYTES:
-            raise DataError(f"{file.name} has {file.size:,} bytes; a file may have {MAX_FILE_BYTES:,}: split it")
+            raise DataError(
+                f"{file.name} has {file.size:,} bytes; a file can have at most {MAX_FILE_BYTES:,}. Split it"
+            )
     manifest = CorpusManifest(files=tuple(ordered), archives=_archives(ordered))
     if manifest.size > MAX_CORPUS_BYTES:
-        raise DataError(f"its files have {manifest.size:,} bytes together; they may have {MAX_CORPUS_BYTES:,}")
+        raise DataError(f"its files together have {manifest.size:,} bytes; the limit is {MAX_CORPUS_BYTES:,}")
     return manifest
 
 
-def why_no_name(name: str) -> str:
-    """Return why a path is none of a file below a folder; empty if it is one."""
+def name_flaw(name: str) -> str:
+    """Return the reason why a path can't name a file below a folder, or an empty string."""
     parts = name.split("/")
     if not all(_PLAIN.fullmatch(part) and part not in {".", ".."} for part in parts) or len(name) > MAX_NAME_CHARS:
         return (
@@ -107,16 +105,16 @@ def _archives(files: Sequence[CorpusFile]) -> tuple[int, ...]:
 
 
 class FoundDocument(Value):
-    """A page, by what is known of it before, or instead of, opening it."""
+    """A search result: a page's metadata, and its text or an excerpt."""
 
     title: Text = ""
     url: Text = ""
     date: Text = ""
-    """As its source gives it; empty if it gives none."""
+    """In the format of its source."""
     text: Text = ""
 
     def as_text(self, characters: int | None = None) -> str:
-        """Return a line each for what there is, the text last and cut behind so many characters."""
+        """Return one line per field that isn't empty, then the text, cut after `characters` characters."""
         lines = [f"{name}: {value}" for name in ("title", "url", "date") if (value := getattr(self, name))]
         cut = characters is not None and len(self.text) > characters
         return "\n".join((*lines, f"{self.text[:characters]} [...]" if cut else self.text)).strip()
@@ -130,26 +128,23 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class Ranking:
-    """An index of documents: made once, which takes as long as reading them all, and asked any number of times."""
+    """A search index (BM25) over documents. Building it takes as long as reading them; queries are fast."""
 
     def __init__(self, documents: Iterable[str]) -> None:
-        # It brings numpy along, which only a search needs.
+        # Imported here because it loads numpy, which only a search needs.
         from bm25s import BM25
 
         self._numbers: dict[str, int] = {}
-        """The words of all documents, numbered."""
+        """A number for each word of the documents."""
         coded = [self._coded(document) for document in documents]
         self._index = None
         if self._numbers:
-            # The package would take other backends where it finds them, whose sums differ in the last digit.
+            # By default the package picks any installed backend, and their sums differ in the last digit.
             self._index = BM25(method="lucene", backend="numpy", csc_backend="numpy")
             self._index.index((coded, self._numbers), create_empty_token=False, show_progress=False)
 
     def best(self, query: str, count: int) -> Sequence[int]:
-        """Return the places of up to `count` documents that have a word of the query, best first.
-
-        Of equally good ones the first comes first.
-        """
+        """Return the indices of up to `count` documents that have a word of the query, best first; ties by index."""
         asked = [self._numbers[word] for word in dict.fromkeys(words(query)) if word in self._numbers]
         if self._index is None or not asked:
             return []

@@ -1,4 +1,4 @@
-"""A benchmark by the section `task` of its benchmark.yaml, also where a judge decides what rules leave open."""
+"""Benchmarks that the section `task` of benchmark.yaml declares, with and without a judge model."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -23,28 +23,28 @@ from skillopt_airflow.core.values.types import (
 from skillopt_airflow.tasks.grading import GradingRequest
 from skillopt_airflow.tasks.prompt_template import PromptTemplate
 from skillopt_airflow.tasks.protocols import Benchmark, Workspace
-from skillopt_airflow.tasks.record_fields import found_at, shown, unusable, without
-from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS, listed
+from skillopt_airflow.tasks.record_fields import field_error, short_repr, value_at, without
+from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS, parse_list
 from skillopt_airflow.tasks.task_group import TaskGroup
 
 PROMPT, REFERENCE = "prompt", "reference"
 ID_CHARS = 16
-"""Characters of the hash that is the id of a record without one."""
+"""Length of the hash that serves as the id of a record without one."""
 MAX_PICTURES = 50
-"""Pictures of one item."""
+"""Limit per item."""
 MAX_READ_CHARS = 20_000
-"""Characters that one call of read_file returns."""
+"""Limit per call of read_file."""
 
 
-def declared(task: TaskGroup) -> Benchmark:
-    """Return the benchmark that the section describes; one with files or pictures can be given to an agent."""
+def declared_benchmark(task: TaskGroup) -> Benchmark:
+    """Return the benchmark that the section describes; only one with files or pictures supports agents."""
     if task.judge is not None:
         return JudgedFilesTask(task) if task.files or task.pictures else JudgedDeclaredTask(task)
     return DeclaredFilesTask(task) if task.files or task.pictures else DeclaredTask(task)
 
 
 class DeclaredTask:
-    """Items with the rendered prompt as their public part, beside the columns that the rule of scoring reads."""
+    """Items whose public part is the rendered prompt and the columns that the scoring rule reads."""
 
     runs_code = False
     text_columns: tuple[str, ...] = ()
@@ -54,29 +54,19 @@ class DeclaredTask:
         self._section = task
 
     def identity(self, record: JsonObject) -> str:
-        """Return the text or number of the id's column, or the record's hash.
-
-        Raises:
-            DataError: the column holds neither.
-        """
+        """Return the value of the id column; the record's hash if no column is set."""
         task = self._section
         if task.id is None:
             return sha256(canonical_json(record))[:ID_CHARS]
         return _name(record, task.id)
 
     def item(self, record: JsonObject) -> Item:
-        """Render the prompt, and check the reference.
-
-        Raises:
-            ConfigError: the prompt is no template, or shows the reference.
-            DataError: a column is missing or not usable; the message names it.
-        """
         task = self._section
         public: JsonObject = {PROMPT: self._prompt_of(without(record, task.reference))}
         public |= {column: _present(record, column, "task.score") for column in task.score.columns}
         reference = _span_texts(_present(record, task.reference, "task.reference"))
         try:
-            reference = listed(reference) if task.alternatives else reference
+            reference = parse_list(reference) if task.alternatives else reference
             task.score.check(reference, public)
         except DataError as error:
             raise DataError(f"{task.reference}: {error}") from error
@@ -92,7 +82,7 @@ class DeclaredTask:
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         task = self._section
-        return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
+        return task.score.score(trajectory.answer, item.reference[REFERENCE], item.public)
 
     def _prompt_of(self, record: JsonObject) -> str:
         return self._prompt.render(record)
@@ -106,26 +96,26 @@ def checked_prompt(task: TaskGroup) -> PromptTemplate:
     """Return the template of a section's prompt.
 
     Raises:
-        ConfigError: it is no template, shows the reference, or is the same for all records.
+        ConfigError: the prompt isn't a template, shows the reference, or is the same for all records.
     """
     prompt = PromptTemplate("task.prompt", task.prompt)
     if task.reference in prompt.columns:
         raise ConfigError(
-            f"task.prompt shows the target the column {task.reference}, which is the answer (task.reference): "
-            "leave it out of the prompt"
+            f"task.prompt shows the target the column {task.reference}, which is the answer (task.reference). "
+            "Remove it from the prompt"
         )
     if not (prompt.columns or task.files or task.pictures):
         raise ConfigError(
-            f"task.prompt = {shown(task.prompt)}: it reads no column, so that all records get the same prompt. "
+            f"task.prompt = {short_repr(task.prompt)}: it reads no column, so all records get the same prompt. "
             f"{prompt.hint}"
         )
     return prompt
 
 
 class DeclaredFilesTask(DeclaredTask):
-    """Items with pictures, which the target is shown, or with files, which an agent reads.
+    """Items with pictures, which the target sees, or files, which an agent reads.
 
-    In harness tools it does so by tools, in an agent CLI by its own means.
+    The harness `tools` offers tools for that; agent CLIs use their own.
     """
 
     @property
@@ -133,17 +123,16 @@ class DeclaredFilesTask(DeclaredTask):
         return bool(self._section.files)
 
     def item(self, record: JsonObject) -> Item:
-        """Return the item with its files; raise as `DeclaredTask.item` does."""
         item = super().item(record)
         record = without(record, self._section.reference)
         paths = [path for entry in self._section.files for path in _paths("task.files", entry, record)]
         files = tuple(ItemFile(name=_plain_name(path), path=path) for path in paths)
         _check_names(files)
         if self.needs_agent and not files:
-            raise DataError("task.files: the record has no file")
-        pictures = [file for shown in self._pictures(record).values() for file in shown]
+            raise DataError("task.files: the record names no file")
+        pictures = [file for short_repr in self._pictures(record).values() for file in short_repr]
         if len(pictures) > MAX_PICTURES:
-            raise DataError(f"task.pictures: an item may have {MAX_PICTURES} pictures, not {len(pictures)}")
+            raise DataError(f"task.pictures: an item can have {MAX_PICTURES} pictures, not {len(pictures)}")
         return item.model_copy(update={"files": (*files, *pictures)})
 
     def task(self, public: JsonObject) -> str:
@@ -155,7 +144,7 @@ class DeclaredFilesTask(DeclaredTask):
             return "\n".join(workspace.input_names())
 
         async def read_file(name: str, start: int = 0) -> str:
-            """Read a text file of the task, from a character on; says how many characters follow.
+            """Read a text file of the task from a position; shows how many characters follow.
 
             Args:
                 name: one of the names that list_files returns.
@@ -169,21 +158,23 @@ class DeclaredFilesTask(DeclaredTask):
         return (list_files, read_file) if self.needs_agent else ()
 
     def _prompt_of(self, record: JsonObject) -> str:
-        marks = {entry: [mark(file.name) for file in shown] for entry, shown in self._pictures(record).items()}
+        marks = {
+            entry: [mark(file.name) for file in short_repr] for entry, short_repr in self._pictures(record).items()
+        }
         columns: JsonObject = {
-            entry: list(shown) if isinstance(record[entry], list) else shown[0]
-            for entry, shown in marks.items()
-            if entry in record and shown
+            entry: list(short_repr) if isinstance(record[entry], list) else short_repr[0]
+            for entry, short_repr in marks.items()
+            if entry in record and short_repr
         }
         prompt = self._prompt.render(record | columns)
-        before = [one for shown in marks.values() for one in shown if one not in prompt]
+        before = [one for short_repr in marks.values() for one in short_repr if one not in prompt]
         return "\n".join((*before, prompt))
 
     def _pictures(self, record: JsonObject) -> dict[str, list[ItemFile]]:
         found: dict[str, list[ItemFile]] = {}
         number = count(1)
         for entry in self._section.pictures:
-            has_none = "{{" not in entry and found_at(record, entry) in (None, "")
+            has_none = "{{" not in entry and value_at(record, entry) in (None, "")
             paths = [] if has_none else _paths("task.pictures", entry, record)
             found[entry] = [
                 ItemFile(name=f"picture-{next(number)}{picture_suffix(path)}", path=path, picture=True)
@@ -193,14 +184,14 @@ class DeclaredFilesTask(DeclaredTask):
 
 
 class JudgedDeclaredTask(DeclaredTask):
-    """Items whose answers a model judges where the rule of scoring does not find them right."""
+    """Items whose answers a judge model grades unless the scoring rule accepts them."""
 
     def decides(self, item: Item, trajectory: Trajectory) -> bool:
-        """Return whether the answer is right by the rule, or there is none."""
+        """Return whether the rule accepts the answer, or there is no answer."""
         return not trajectory.answer.strip() or self.score(item, trajectory).hard == 1
 
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
-        """Return the prompt as the question, and what the section says about agreement."""
+        """Return a request with the prompt as the question, and the section's description of agreement."""
         reference = item.reference[REFERENCE]
         right = reference if isinstance(reference, list) else [reference]
         return GradingRequest(
@@ -212,44 +203,44 @@ class JudgedDeclaredTask(DeclaredTask):
 
 
 class JudgedFilesTask(JudgedDeclaredTask, DeclaredFilesTask):
-    """Such items with files or pictures; the judge does not see these."""
+    """Judged items with files or pictures, which the judge doesn't see."""
 
 
 def _present(record: JsonObject, column: str, key: str) -> JsonValue:
-    value = found_at(record, column)
+    value = value_at(record, column)
     if value is None:
         columns = ", ".join(name for name, found in record.items() if found is not None)
         raise DataError(
-            f"{key}: the record has no {column!r}, or it is empty; its columns are: {columns}. Fill it in, or remove "
-            "the record"
+            f"{key}: the record has no {column!r}, or it is empty; its columns: {columns}. Fill it in, or remove the "
+            "record"
         )
     return value
 
 
 def _span_texts(reference: JsonValue) -> JsonValue:
-    """Return the texts of an answer as SQuAD has it, with the place of each in the passage; else the value itself."""
+    """Return the texts of a reference in SQuAD's format (text and answer_start); any other reference unchanged."""
     spans = reference if isinstance(reference, list) else [reference]
     if not spans or not all(isinstance(span, dict) and span.keys() == {"text", "answer_start"} for span in spans):
         return reference
-    return found_at(reference, "text")
+    return value_at(reference, "text")
 
 
 def _name(record: JsonObject, column: str) -> str:
-    value = found_at(record, column)
+    value = value_at(record, column)
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise unusable((column,), "a non-empty text or a whole number", value)
+        raise field_error((column,), "a non-empty string or an integer", value)
     return str(value).strip()
 
 
 def _paths(key: str, entry: str, record: JsonObject) -> Iterator[str]:
-    """Yield the paths of an entry of task.files or task.pictures: those of a column, or the one of a template."""
+    """Yield the paths that an entry of task.files or task.pictures gives: a column's values, or a rendered template."""
     if "{{" in entry:
         yield PromptTemplate(key, entry).render(record).strip("/ ")
         return
     value = _present(record, entry, key)
     for path in value if isinstance(value, list) else [value]:
         if not isinstance(path, str) or not path.strip("/ "):
-            raise unusable((entry,), "the path of a file below the data's folder, or a list of them", value)
+            raise field_error((entry,), "the path of a file below the data folder, or a list of them", value)
         yield path.strip("/ ")
 
 
@@ -260,17 +251,17 @@ def _check_names(files: Sequence[ItemFile]) -> None:
             raise DataError(f"task.files: {file.path!r} is named twice")
         if file.name in by_name:
             raise DataError(
-                f"task.files: {by_name[file.name]!r} and {file.path!r} are both called {file.name} for the target, "
-                "which sees no folders, and _ for what is no letter from A to Z, digit, ., _ or -; rename one"
+                f"task.files: {by_name[file.name]!r} and {file.path!r} have the same name for the target, {file.name}, "
+                "without folders and with _ for all characters except A to Z, digits, ., _ and -. Rename one"
             )
         by_name[file.name] = file.path
 
 
 def _plain_name(path: str) -> str:
-    """Return the file's name as the target sees it: without * and characters that are not plain."""
+    """Return the file's name as the target sees it: without `*`, and with _ for special characters."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", path.rpartition("/")[2].replace("*", "")).lstrip(".")
     if not re.fullmatch(FILE_NAME, name):
-        raise DataError(f"task.files: {path!r} does not end in the name of a file, of 1 to 100 characters")
+        raise DataError(f"task.files: {path!r} doesn't end in a file name of 1 to 100 characters")
     return name
 
 
@@ -278,9 +269,9 @@ QUESTION, CHOICES, RIGHT = "question", "choices", "right"
 
 
 class JudgedTask(DeclaredFilesTask):
-    """Items of a declared task, with the question, its choices by letter and the right letters in their reference.
+    """Declared items whose reference has the question, its choices by letter, and the right letters.
 
-    Without choices the reference is a text. `decision` is what a benchmark defines.
+    Without choices the reference is a string. A benchmark defines `decision`.
     """
 
     def __init__(self, task: TaskGroup, instructions: str) -> None:
@@ -288,17 +279,18 @@ class JudgedTask(DeclaredFilesTask):
         self._instructions = instructions
 
     def decision(self, answer: str, reference: JsonObject) -> bool | None:
-        """Return whether an answer that is not empty is right; None where the rules cannot tell."""
+        """Return whether a non-empty answer is right; None if the rules can't decide."""
         raise NotImplementedError
 
-    def asked(self, record: JsonObject, question: str, choices: Mapping[str, str], right: frozenset[str]) -> Item:
-        """Return the item of a record with what its question is."""
+    def question_item(
+        self, record: JsonObject, question: str, choices: Mapping[str, str], right: frozenset[str]
+    ) -> Item:
         item = super().item(record)
         reference: JsonObject = {QUESTION: question, CHOICES: dict(choices), RIGHT: [*sorted(right)]}
         return item.model_copy(update={"reference": item.reference | reference})
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Return 1 where the rules are certain that the answer is right, else 0."""
+        """Return 1 if the rules are certain that the answer is right, else 0."""
         certain = self._certain(item, trajectory)
         doubt = "; the rules cannot tell whether it agrees" if certain is None else ""
         feedback = f'expected "{" or ".join(_expected(item))}"; answered "{trajectory.answer}"{doubt}'
@@ -308,7 +300,7 @@ class JudgedTask(DeclaredFilesTask):
         return self._certain(item, trajectory) is not None
 
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
-        """Return question, answer and what is right, by which a model can judge without the picture."""
+        """Return a request that a judge model can answer without the picture."""
         question, choices = str(item.reference[QUESTION]), choices_of(item.reference)
         listed = "".join(f"\n{letter}. {text}" for letter, text in choices.items() if text)
         return GradingRequest(

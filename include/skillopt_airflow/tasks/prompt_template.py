@@ -1,7 +1,7 @@
 """Rendering a template over the columns of a record, with errors that name key, line and column.
 
-Who triggers a run may write one, so nothing in it makes more of a record than the record has: no assignments, macros,
-products or paddings, and few loops within each other.
+Anyone who can trigger a run can write a template, so it can't multiply a record's size: assignments, macros, products
+and padding aren't available, and few loops can be nested.
 """
 
 import json
@@ -18,38 +18,37 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template, nodes
 
 WHOLE = "record"
-"""The variable that holds the record itself, for columns whose names are no names of variables."""
+"""The variable that holds the whole record, for columns whose names aren't valid variable names."""
 MAX_CHARS = 4_000_000
-"""Characters of a rendered text: about a million tokens."""
+"""Limit of a rendered prompt: about a million tokens."""
 MAX_LOOPS = 3
-"""Loops within each other."""
+"""Limit of nested loops."""
 MAX_RANGE = 100
 _PADDING_FILTERS = ("batch", "center", "format", "indent", "round", "slice", "wordwrap")
-"""Filters whose results are as large as a number says."""
+"""Filters whose arguments set the size of the result."""
 _METHODS = re.compile(
     "capitalize|casefold|count|endswith|r?find|get|r?index|is[a-z]+|items|keys|lower|[lr]?strip|r?partition|"
     "remove(pre|suf)fix|replace|r?split|splitlines|startswith|title|upper|values"
 )
 _IN_BRACES = re.compile(r"\{[{%\s]*([^\W\d]\w*)[\s%}]*\}")
-"""A name in braces of any kind, as Python's format and slips in Jinja have it."""
+"""A name in any braces, as in Python's format strings and in mistyped Jinja."""
 
 
 class Method(partial[Any]):
-    """A method of a value, which can be called and has no text: that would be another one in each process."""
+    """A method of a value, which can be called but not printed: its repr differs per process."""
 
     def __repr__(self) -> str:
         raise _no_field(self.func.__name__)
 
 
 def _no_field(function: str) -> TypeError:
-    return TypeError(f"{function} is a function, which cannot be shown, and no field of the value")
+    return TypeError(f"{function} is a function, not a field of the value, and cannot be shown")
 
 
 class PromptTemplate:
-    """A Jinja template of a user's; Jinja is imported at its use, because the sandbox image does without it."""
+    """A user's Jinja template. Jinja is imported on use, because the sandbox image doesn't have it."""
 
     def __init__(self, key: str, source: str) -> None:
-        """Keep the source; `key` is where it stands."""
         self._key = key
         self._source = source
 
@@ -58,7 +57,7 @@ class PromptTemplate:
         """The variables that the template reads.
 
         Raises:
-            ConfigError: it is no template, or uses a part of Jinja that is left out.
+            ConfigError: the template is invalid, or uses an unavailable part of Jinja.
         """
         from jinja2 import TemplateSyntaxError, meta
 
@@ -68,22 +67,22 @@ class PromptTemplate:
             self._environment.compile(tree)
             return frozenset(meta.find_undeclared_variables(tree))
         except TemplateSyntaxError as error:
-            problem = f"{self._key}: line {error.lineno}: no Jinja template: {str(error.message).rstrip('.')}"
+            problem = f"{self._key}: line {error.lineno}: not a Jinja template: {str(error.message).rstrip('.')}"
             raise ConfigError(f"{problem}. {self.hint}") from error
         except RecursionError:
-            raise ConfigError(f"{self._key}: no Jinja template: it has too many brackets within each other") from None
+            raise ConfigError(f"{self._key}: not a Jinja template: its brackets are nested too deeply") from None
 
     @property
     def hint(self) -> str:
         found = _IN_BRACES.search(self._source)
         name = found[1] if found else "question"
-        return f'Write a column as {{{{ {name} }}}}, or as {{{{ record["Full name"] }}}} where its name has spaces'
+        return f'Write a column as {{{{ {name} }}}}, or as {{{{ record["Full name"] }}}} if its name has spaces'
 
     def render(self, record: JsonObject) -> str:
-        """Return the text for a record; a column that is null is missing.
+        """Return the prompt for a record; a null column counts as missing.
 
         Raises:
-            DataError: the record lacks a column, or has a value that the template cannot use.
+            DataError: the record lacks a column, or has a value that the template can't use.
         """
         from jinja2 import TemplateError, UndefinedError
 
@@ -98,7 +97,7 @@ class PromptTemplate:
 
     @cached_property
     def _template(self) -> "Template":
-        # Tells what is wrong with the source.
+        # Raises an error that names the line if the source is invalid.
         _ = self.columns
         return self._environment.from_string(self._source)
 
@@ -108,11 +107,7 @@ class PromptTemplate:
 
 
 def _check(node: "nodes.Node", loops: int) -> None:
-    """Refuse what is left out of Jinja below a node, and more loops within each other.
-
-    Raises:
-        TemplateSyntaxError: naming what it is.
-    """
+    """Raise TemplateSyntaxError if anything below a node isn't available here, or loops are nested too deeply."""
     from jinja2 import TemplateSyntaxError, nodes
 
     left_out = (nodes.Mul, nodes.Pow, nodes.Mod)
@@ -122,35 +117,35 @@ def _check(node: "nodes.Node", loops: int) -> None:
         if isinstance(child, left_out) or (isinstance(child, nodes.Stmt) and not isinstance(child, statements)):
             raise TemplateSyntaxError(f"a prompt cannot use {type(child).__name__}", child.lineno)
         if isinstance(child, nodes.For) and (not loops or child.recursive):
-            raise TemplateSyntaxError(f"a prompt has at most {MAX_LOOPS} loops within each other", child.lineno)
+            raise TemplateSyntaxError(f"a prompt can nest at most {MAX_LOOPS} loops", child.lineno)
         _check(child, loops - is_loop)
 
 
 def _joined(parts: Iterator[str]) -> str:
-    made, left = [], MAX_CHARS
+    rendered, free = [], MAX_CHARS
     for part in parts:
-        left -= len(part)
-        if left < 0:
-            raise ValueError(f"the text has more than {MAX_CHARS:,} characters")
-        made.append(part)
-    return "".join(made)
+        free -= len(part)
+        if free < 0:
+            raise ValueError(f"the prompt has more than {MAX_CHARS:,} characters")
+        rendered.append(part)
+    return "".join(rendered)
 
 
 def _range(*bounds: int) -> range:
-    found = range(*bounds)
-    if len(found) > MAX_RANGE:
-        raise ValueError(f"a range has at most {MAX_RANGE} numbers")
-    return found
+    numbers = range(*bounds)
+    if len(numbers) > MAX_RANGE:
+        raise ValueError(f"a range can have at most {MAX_RANGE} numbers")
+    return numbers
 
 
 def _to_json(value: object, indent: Literal[0, 1, 2, 4, 8] | None = None) -> str:
     if indent not in (None, 0, 1, 2, 4, 8):
-        raise ValueError("tojson: indent is 0, 1, 2, 4 or 8")
+        raise ValueError(f"tojson: indent = {indent}: expected 0, 1, 2, 4 or 8")
     return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent, default=list)
 
 
 def _environment() -> "Environment":
-    """Return Jinja for prompts, where the field of an object comes before a method of that name."""
+    """Return a Jinja environment in which an object's field takes precedence over a method of that name."""
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -171,15 +166,15 @@ def _environment() -> "Environment":
         return Method(found)
 
     def finalize(value: object) -> object:
-        # Their texts would hold an address in memory, another one in each process.
+        # Their repr holds a memory address, which differs per process.
         if isinstance(value, Iterator):
             raise TypeError(f"a {type(value).__name__} cannot be shown: add | list or | join(', ')")
-        # What is undefined can be called, too, and has an error of its own, as a method has.
+        # Undefined values and methods are callable, too, and raise their own errors.
         if callable(value) and not isinstance(value, StrictUndefined | Method):
             raise _no_field(getattr(value, "__name__", type(value).__name__))
         return value
 
-    # The prompt is text for a model, in which an escaped < would be wrong.
+    # A model reads the prompt as plain text, where an escaped < would be wrong.
     environment = PromptEnvironment(undefined=StrictUndefined, autoescape=False, finalize=finalize)
     environment.globals = {"range": _range}
     environment.filters = {name: one for name, one in environment.filters.items() if name not in _PADDING_FILTERS}

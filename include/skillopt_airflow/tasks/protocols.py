@@ -1,4 +1,4 @@
-"""Protocols of what a benchmark is and can do, and of what it finds in a sandbox."""
+"""Protocols of benchmarks, of their optional abilities, and of the sandbox that they run in."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -6,32 +6,32 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from skillopt_airflow.core.values.types import Item, JsonObject, Message, Score, Trajectory, Value
 from skillopt_airflow.tasks.corpus import FoundDocument
 from skillopt_airflow.tasks.grading import GradingRequest
-from skillopt_airflow.tasks.repository_tests import RepositoryTests, TestedRepository
+from skillopt_airflow.tasks.repository_tests import RepositoryTestRun, RepositoryTests
 
 WON = "won"
 SEALED = "sealed"
-"""Folder of what the worlds are made of, until the rollout program has read it."""
+"""Folder of the files of worlds, which the rollout program reads and removes."""
 
 
 class Observation(Value):
-    """A view of a world, at first or after an action."""
+    """A view of a world at the beginning or after an action."""
 
     text: str
     admissible: tuple[str, ...] = ()
-    """Actions that would change something now, where the world can list them."""
+    """Actions that would change something now, if the world can list them."""
     won: bool = False
-    """True if the goal is reached; the world takes no action any more."""
+    """True if the goal is reached; the world then takes no more actions."""
 
 
 class SessionTurn(NamedTuple):
-    """An action of the target and what it brought."""
+    """An action of the target and its result."""
 
     action: str
     observation: Observation
 
 
 class Episode(NamedTuple):
-    """A session from its beginning up to now."""
+    """A session so far."""
 
     opening: Observation
     turns: tuple[SessionTurn, ...] = ()
@@ -45,7 +45,7 @@ class Episode(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Return the answer of an item that is a session: whether the goal was reached, and in how many actions."""
+        """The answer of a session item: whether the goal is reached, and after how many actions."""
         return f"{WON if self.now.won else 'not won'} after {len(self.turns)} actions"
 
 
@@ -54,40 +54,40 @@ def is_won(answer: str) -> bool:
 
 
 class World(Protocol):
-    """A world, as `open_world` of a benchmark's worlds.py makes it in a process of its own inside the sandbox."""
+    """A world, which `open_world` in a benchmark's worlds.py creates in a separate process inside the sandbox."""
 
     def opening(self) -> Observation:
-        """Return what is seen before the first action."""
+        """Return the observation before the first action."""
 
     def act(self, action: str) -> Observation:
-        """Carry out an action; one that the world does not know has an observation as well."""
+        """Carry out an action; an unknown action also returns an observation."""
 
 
 class Benchmark(Protocol):
-    """The interface of a folder in benchmarks/: `benchmarks/<name>/adapter.py` holds one as `BENCHMARK`.
+    """A benchmark, which `benchmarks/<name>/adapter.py` defines as `BENCHMARK`.
 
-    The module enters the sandbox image, so it imports skillopt_airflow.core and the standard library only.
+    The sandbox image includes the module, so it may import only skillopt_airflow.core and the standard library.
     """
 
     runs_code: bool
-    """True if its rollouts execute code that the model writes; each item then gets a container of its own."""
+    """True if rollouts execute code that the model writes; each item then gets its own container."""
     text_columns: tuple[str, ...]
-    """Columns of a record that must hold a text that is not blank."""
+    """Columns of a record that must hold a non-blank string."""
     list_columns: tuple[str, ...]
-    """Columns of a record that must hold a list of at least one text that is not blank."""
+    """Columns of a record that must hold a non-empty list of non-blank strings."""
 
     def identity(self, record: JsonObject) -> str:
-        """Return the key that distinguishes a record, and its item, among those of all splits.
+        """Return the key of a record and its item, unique over all splits.
 
         Raises:
-            DataError: with what the record lacks for it.
+            DataError: the record has no usable key.
         """
 
     def item(self, record: JsonObject) -> Item:
-        """Turn one record of a data file into an item, whose id is the record's identity.
+        """Turn a record of a data file into an item, whose id is the record's identity.
 
         Raises:
-            DataError: with what is wrong with the record; the caller adds file and row.
+            DataError: the record is unusable; the caller adds file and row.
         """
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
@@ -97,73 +97,73 @@ class Benchmark(Protocol):
         """Extract the target's final answer from its last response."""
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Judge an `ok` trajectory; pure, and host-side, because it sees the reference."""
+        """Score an `ok` trajectory on the host, without side effects; the reference never enters a container."""
 
 
 class Corpus(Protocol):
-    """The documents that all items of a run share, as a benchmark in a sandbox sees them."""
+    """The documents that all items of a run share, inside the sandbox."""
 
     @property
     def folder(self) -> str:
-        """Their folder, read-only; empty if the run has no corpus."""
+        """The read-only folder of the documents; empty if the run has no corpus."""
 
     def names(self) -> Sequence[str]:
-        """Return the names of the documents, in alphabetical order: paths below the folder."""
+        """Return the sorted names of the documents, which are paths below the folder."""
 
     def page(self, document: str, number: int) -> str:
         """Return the text of a page.
 
         Raises:
-            LookupError: there is no such document or page; the text says what there is.
+            LookupError: there is no such document or page; the message lists the valid ones.
         """
 
     def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return tools for a model: they list, search and read the documents, and refuse with what to do instead."""
+        """Return tools that list, search and read the documents; their errors tell the model what to do instead."""
 
 
 class Workspace(Protocol):
-    """One item's folders, in which code that the target wrote may run inside a sandbox."""
+    """An item's folders inside a sandbox, and the ways to run the target's code there."""
 
     inputs: str
-    """Folder of the item's files; read-only."""
+    """The read-only folder of the item's files."""
     outputs: str
-    """Working folder of the code; what lies in it at the end goes to the scorer."""
+    """Working folder of the code; the scorer gets the files that are in it at the end."""
     sealed: Mapping[str, bytes]
-    """Files of an item that is a session: no other process finds them, and only the session's is given them."""
+    """Files of a session item, which only the session's process can read."""
 
     @property
     def corpus(self) -> Corpus:
-        """The documents of the run; there are none if `data.corpus` is unset."""
+        """The documents of the run; empty if `data.corpus` is unset."""
 
     def input_names(self) -> Sequence[str]:
-        """Return the names of the item's files, in alphabetical order."""
+        """Return the sorted names of the item's files."""
 
     def read_input(self, name: str) -> bytes:
         """Return the content of one of the item's files.
 
         Raises:
-            FileNotFoundError: none of them has the name; the text lists those that there are.
+            FileNotFoundError: no file has this name; the message lists the names.
         """
 
     async def search(self, query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
-        """Return what the run's search engine finds; where the run has none, the best of the item's own documents."""
+        """Return the hits of the run's search engine; without one, the best of the item's own documents."""
 
     async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
-        """Return the text of what a search found at this address; where the run has none, of the item's document.
+        """Return the text of a search hit by its URL; without a search engine, of the item's document.
 
         Raises:
-            DataError: there is none.
+            DataError: no hit has this URL.
         """
 
     async def run_python(self, code: str) -> str:
-        """Run a program in a process of its own, within the limits; return its output and how it ended."""
+        """Run a program in a separate process, within the limits; return its output and how it ended."""
 
     @property
     def repository(self) -> str:
-        """Folder of the repository that the target changes; empty if the item has none."""
+        """Folder of the repository that the target changes; empty if the item has no repository."""
 
     def agent_variables(self) -> Mapping[str, str]:
-        """Return the variables by which an agent's own commands find the repository's packages; none without one."""
+        """Return the environment variables with which an agent's own commands find the repository's packages."""
 
     async def run_shell(self, command: str) -> str:
         """Run a shell command in the repository, within the limits; return its output and how it ended."""
@@ -171,7 +171,7 @@ class Workspace(Protocol):
 
 @runtime_checkable
 class FollowsUp(Protocol):
-    """A benchmark that does something with each reply of the chat harness, such as running the code in it."""
+    """A benchmark that reacts to each reply in the chat harness, for example by running its code."""
 
     async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
         """Return the next message to the target; None ends the conversation."""
@@ -179,50 +179,50 @@ class FollowsUp(Protocol):
 
 @runtime_checkable
 class ShowsFiles(Protocol):
-    """A benchmark that shows the target of the chat harness something of the item's files, which it cannot open."""
+    """A benchmark that shows the item's files to a target in the chat harness, which can't open them."""
 
     async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
-        """Return what ends the last of the messages that open the conversation; empty if there is nothing to show."""
+        """Return the text that is appended to the last opening message; may be empty."""
 
 
 @runtime_checkable
 class OffersTools(Protocol):
-    """A benchmark that has tools for the harness `tools`."""
+    """A benchmark with tools for the harness `tools`."""
 
     def task(self, public: JsonObject) -> str:
-        """Return the task for an agent; the skill is given separately, as its instructions."""
+        """Return the task for an agent, without the skill, which becomes the agent's instructions."""
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Return functions with docstrings and annotations, from which the model learns them."""
+        """Return functions whose docstrings and annotations describe them to the model."""
 
 
 @runtime_checkable
 class Searches(Protocol):
-    """A benchmark whose tools may search the web; a container of any other has no way to."""
+    """A benchmark whose tools may search the web; containers of other benchmarks can't."""
 
     searches: bool
-    """True if a tool asks `Workspace.search`."""
+    """True if a tool calls `Workspace.search`."""
 
 
 @runtime_checkable
 class PlaysSession(Protocol):
     """A benchmark whose items are worlds with a state, for the harnesses chat and tools.
 
-    `open_world` in `benchmarks/<name>/worlds.py` makes a `World` of an item's files by name. That module enters the
-    sandbox image as well, and may import what the image has.
+    `open_world` in `benchmarks/<name>/worlds.py` creates a `World` from an item's files by name. The sandbox image
+    includes that module, so it may import only packages of the image.
     """
 
     def world_files(self, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Return what the world is made of, without anything in the item's files that tells its solution."""
+        """Return the files of the world, without any that reveal its solution."""
 
     def task(self, opening: Observation) -> str:
-        """Return the task, and what is seen at first, for an agent that acts through a tool."""
+        """Return the task and the first observation, for an agent that acts through a tool."""
 
     def prompt(self, episode: Episode, last_turns: int) -> str:
-        """Return the prompt for the next action; of the turns before it shows as many as are asked for."""
+        """Return the prompt for the next action, which shows the last `last_turns` turns."""
 
     def shown(self, observation: Observation) -> str:
-        """Return what an action brought, as a conversation goes on with it."""
+        """Return the message that shows the result of an action in a conversation."""
 
     def action(self, response: str) -> str:
         """Return the action that a reply asks for."""
@@ -230,32 +230,31 @@ class PlaysSession(Protocol):
 
 @runtime_checkable
 class JudgesFiles(Protocol):
-    """A benchmark that judges files; they are not to be trusted, so it happens in a process with limits."""
+    """A benchmark that scores files. They are untrusted, so a process with limits reads them."""
 
     def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
-        """Judge an `ok` trajectory by the folders of what the target left and of the item's reference files."""
+        """Score an `ok` trajectory by the folders of the target's files and of the item's reference files."""
 
 
 @runtime_checkable
 class JudgesRepository(Protocol):
-    """A benchmark whose target changes a repository, which tests judge in a second, fresh container.
+    """A benchmark whose target changes a repository; a second, fresh container then runs its tests.
 
-    Items have an image with a tree. What the target leaves is the difference from that tree, as the file `patch.diff`.
+    Items have an image with a tree. The target's output is the file `patch.diff`, its difference from that tree.
     """
 
     def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
-        """Return how a patch is to be tested; its score where nothing is to be tested, such as of an empty one."""
+        """Return the tests of a patch, or its score if there is nothing to test, as with an empty patch."""
 
-    def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
-        """Judge by the output of the tests."""
+    def score_tests(self, item: Item, patch: str, ran: RepositoryTestRun) -> Score:
+        """Return the score that the output of the tests gives."""
 
 
 @runtime_checkable
 class AsksJudge(Protocol):
-    """A benchmark whose answers a judge grades where the rules of `score` cannot decide."""
+    """A benchmark with a judge model for answers on which the rules of `score` can't decide."""
 
     def decides(self, item: Item, trajectory: Trajectory) -> bool:
-        """Return whether `score` is the last word on this answer."""
+        """Return whether the result of `score` is final for this answer."""
 
-    def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
-        """Return what the judge is asked about an answer."""
+    def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest: ...

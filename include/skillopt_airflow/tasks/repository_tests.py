@@ -1,8 +1,8 @@
-"""A test run that judges a change to a repository, and the canaries by which it shows that it ran.
+"""Tests that score a change to a repository, and the canaries that prove that they ran.
 
-The code under test runs in the process of the tests, and can print what it likes, patch the runner or end it. So tests
-of random names run along: each of them has a result that is known beforehand, and a run that does not report exactly
-these proves nothing. One fails, so that a runner which passes everything is found out, and one is the last.
+The code under test runs in the process of the tests, so it can print anything, patch the runner or end it. Canaries are
+tests with random names and known results, and a run counts only if it reports exactly these results. One canary
+fails, which exposes a runner that passes everything, and one runs last.
 """
 
 import random
@@ -16,61 +16,61 @@ from skillopt_airflow.core.values.types import Value
 
 PATCH_FILE = "patch.diff"
 MAX_PATCH_BYTES = 200_000
-"""Limit of a change; what is larger is not judged."""
+"""Larger changes aren't tested."""
 
 Runner = Literal["pytest", "unittest", "django", "sympy"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class RunEnd(StrEnum):
-    """The end of the judge's container with a change."""
+    """The way in which the tests' container ended."""
 
     RAN = "ran"
     NOT_APPLIED = "not_applied"
-    """The change does not fit the tree."""
+    """The change doesn't apply to the tree."""
     TIMEOUT = "timeout"
     KILLED = "killed"
-    """The kernel ended the tests, most often for their memory."""
+    """The kernel killed the tests, mostly for their memory."""
 
 
 class RepositoryTests(Value):
-    """A change and the tests that judge it."""
+    """A change and the tests that score it."""
 
     patch: str
-    """Bytes that are not UTF-8 are in it as surrogates, as by PEP 383."""
+    """Invalid UTF-8 bytes are surrogates (PEP 383)."""
     touched: tuple[str, ...]
-    """Paths that the change may change, by its headers."""
+    """Paths in the headers of the change."""
     test_patch: str
-    """Change of the tests, applied after the candidate's, to files as they were before it."""
+    """Change of the tests, applied after the target's change, to the original test files."""
     restored: tuple[str, ...] = ()
-    """Files that are put back to what the tree has, or has not, before the tests' own change."""
+    """Files that get their state in the tree back before the test patch is applied; some are absent there."""
     runner: Runner = "pytest"
     files: tuple[str, ...] = Field(min_length=1)
-    """What the runner is given: paths of files, or labels of Django's tests."""
+    """Arguments of the runner: paths of files, or labels of Django tests."""
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
 
 
 class Canaries(Value):
-    """Two files of tests: the first has one that passes, the last one that passes and one that fails."""
+    """Two test files: the first has a passing test, the last has a passing and a failing one."""
 
     first: str
     """Path of the file that runs first."""
     last: str
     passing: tuple[str, str]
-    """Names of the tests that pass."""
+    """Names of the passing tests."""
     failing: str
     contents: dict[str, str]
-    """By path; files below the tree that are not there before."""
+    """Contents of new files by path below the tree."""
     labels: tuple[str, str]
-    """What the runner is given for the first and the last."""
+    """The runner's arguments for the first and the last file."""
 
     @classmethod
-    def drawn(cls, runner: Runner, files: tuple[str, ...], chance: random.Random) -> "Canaries":
+    def draw(cls, runner: Runner, files: tuple[str, ...], chance: random.Random) -> "Canaries":
         one, two, three = (_word(chance) for _ in range(3))
         folders = [_folder(runner, file) for file in (files[0], files[-1])]
         modules = _word(chance), _word(chance)
-        # SymPy's runner ends the line of a file's last test in its own way, and SWE-bench does not read that.
+        # SWE-bench can't parse the line of a file's last test by SymPy's runner.
         last = [{f"test_{_word(chance)}": True} if runner == "sympy" else {} for _ in range(2)]
         sources = (
             _source(runner, chance, {f"test_{one}": True} | last[0]),
@@ -92,27 +92,25 @@ class Canaries(Value):
             labels=(labels[0], labels[1]),
         )
 
-    def held(self, statuses: Mapping[str, str]) -> bool:
-        """Return whether exactly the results that must be are among those of a run, by test."""
-        found = {name: _of(name, statuses) for name in (*self.passing, self.failing)}
-        return all(found[name] == {"PASSED"} for name in self.passing) and found[self.failing] == {"FAILED"}
+    def confirm(self, statuses: Mapping[str, str]) -> bool:
+        """Return whether a run's results by test include exactly the canaries' known results."""
+        results = {name: _of(name, statuses) for name in (*self.passing, self.failing)}
+        return all(results[name] == {"PASSED"} for name in self.passing) and results[self.failing] == {"FAILED"}
 
     def without(self, statuses: Mapping[str, str], exit_status: int) -> tuple[dict[str, str], int]:
-        """Return the results of the other tests, and the exit status that their run would have had."""
+        """Return the results of the other tests, and the exit status of a run of only these."""
         names = (*self.passing, self.failing)
         others = {test: status for test, status in statuses.items() if not any(name in test for name in names)}
         failed = any(status in ("FAILED", "ERROR") for status in others.values())
         return others, int(failed) if exit_status == 1 else exit_status
 
 
-class TestedRepository(Value):
-    """The outcome of a run of tests."""
-
-    __test__ = False
+class RepositoryTestRun(Value):
+    """The outcome of a test run."""
 
     end: RunEnd
     output: str = ""
-    """Standard output and errors of the tests; of a change that does not fit, what git says."""
+    """Standard output and errors of the tests, or of git if the change doesn't apply."""
     exit_status: int = 0
     canaries: Canaries
 
@@ -135,7 +133,7 @@ def _folder(runner: Runner, file: str) -> str:
 
 
 def _placed(runner: Runner, folder: str, module: str) -> tuple[str, str, dict[str, str]]:
-    """Return the path of a file, what the runner is given for it, and files beside it that the runner wants."""
+    """Return the path of a file, the runner's argument for it, and additional files that the runner needs."""
     if runner == "django":
         return f"tests/{module}/tests.py", module, {f"tests/{module}/__init__.py": ""}
     path = f"{folder}/test_{module}.py".lstrip("/")
@@ -148,10 +146,10 @@ def _source(runner: Runner, chance: random.Random, tests: Mapping[str, bool]) ->
         lines += ["import unittest", "", "", f"class {_word(chance).title()}(unittest.TestCase):"]
     for name, passes in tests.items():
         left, right = chance.randrange(10**6), chance.randrange(10**6)
-        said = left + right + (0 if passes else 1 + chance.randrange(1000))
+        total = left + right + (0 if passes else 1 + chance.randrange(1000))
         values = [left, right]
         if in_class:
-            lines += [f"    def {name}(self):", f"        self.assertEqual(sum({values}), {said})", ""]
+            lines += [f"    def {name}(self):", f"        self.assertEqual(sum({values}), {total})", ""]
         else:
-            lines += [f"def {name}():", f"    assert sum({values}) == {said}", ""]
+            lines += [f"def {name}():", f"    assert sum({values}) == {total}", ""]
     return "\n".join(lines) + "\n"

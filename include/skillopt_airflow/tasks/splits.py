@@ -1,4 +1,4 @@
-"""Cutting records into splits by ratio and seed, or by a list of ids; the same input always gives the same splits."""
+"""Dividing records into splits, deterministically, by ratio and seed or by a list of ids."""
 
 import random
 from bisect import bisect_right
@@ -17,14 +17,14 @@ Record = TypeVar("Record")
 def split_by_ratio(
     records: Sequence[Record], ratio: str, seed: int, groups: Sequence[str] = ()
 ) -> dict[Split, list[Record]]:
-    """Shuffle by seed and cut into train, val, test and, if the ratio has four parts, publish.
+    """Shuffle by seed and divide into train, val, test and, if the ratio has four parts, publish.
 
-    A group is not cut: what was selected on some of its items would be tested on the others. So it lies where its
-    middle falls, and a split is off its share by half a group at each end.
+    Groups stay whole, because a skill selected on some items of a group must not be tested on the others. A group goes
+    to the split that its middle falls into, so a split's size is off by at most half a group at each end.
 
     Args:
-        ratio: parts of train, val and test, such as `2:1:7`, and of publish, such as `2:1:5:2`.
-        groups: that of each record, empty for one without; none for records that have none.
+        ratio: parts of train, val and test, such as `2:1:7`, or with publish, such as `2:1:5:2`.
+        groups: the group of each record, empty for a record without; empty if no record has one.
     """
     shuffled = _groups(records, groups)
     random.Random(seed).shuffle(shuffled)  # noqa: S311
@@ -41,7 +41,7 @@ def split_by_ratio(
 
 
 def _groups(records: Sequence[Record], groups: Sequence[str]) -> list[list[Record]]:
-    """Return the records by group, in the order in which the groups begin; one without is alone."""
+    """Return the records by group, in the order of first appearance; a record without a group forms its own."""
     found: dict[object, list[Record]] = {}
     for place, record in enumerate(records):
         group = groups[place] if groups else ""
@@ -50,10 +50,10 @@ def _groups(records: Sequence[Record], groups: Sequence[str]) -> list[list[Recor
 
 
 def split_counts(total: int, parts: Sequence[int]) -> list[int]:
-    """Return the size of each part by the largest remainder; of equal remainders, the larger part comes first.
+    """Return the size of each part by the largest remainder method; the larger part wins ties.
 
-    Floating point is on purpose: it decides which remainders are equal, as in SkillOpt's `skillopt/datasets/base.py`,
-    so that the same seed gives the same splits. In exact fractions, 2:1:7 differs for one size in ten.
+    Floating point decides on ties, as in SkillOpt's `skillopt/datasets/base.py`, so the same seed gives the same splits
+    there and here. With exact fractions, 2:1:7 gives other splits for 10% of the sizes.
     """
     shares = [total * part / sum(parts) for part in parts]
     counts = [int(share) for share in shares]
@@ -64,27 +64,27 @@ def split_counts(total: int, parts: Sequence[int]) -> list[int]:
 
 
 NAMED = 5
-"""Ids that an error names of each kind."""
+"""Ids that an error lists per problem."""
 
 
 def split_by_list(
     records: Sequence[JsonObject], ids: Sequence[str], listed: Mapping[Split, Sequence[str]]
 ) -> dict[Split, list[JsonObject]]:
-    """Return the records that are listed, by split; the others are left out.
+    """Return the listed records by split, without the others.
 
-    A record without an id of its own is listed by its place, see `place_id`, and is one that cannot be read here. An id
-    that no record has may have `:` for `-`: SkillOpt lists LiveMathematicianBench's 202602-22 as 202602:22.
+    A record without an id is listed by its `place_id` and counts as unreadable. An unknown id may have `:` instead of
+    `-`: SkillOpt lists LiveMathematicianBench's 202602-22 as 202602:22.
 
     Raises:
-        DataError: a split is missing or unknown; an id is listed twice, no record has it, or several have it.
+        DataError: a split is missing or unknown; an id is listed twice, unknown, or not unique.
     """
     absent = [*(f"no split {split}" for split in DATA_SPLITS if not listed.get(split))]
-    absent += [f"a split {split}, which no data set has" for split in listed if split not in ALL_DATA_SPLITS]
+    absent += [f"an unknown split {split}" for split in listed if split not in ALL_DATA_SPLITS]
     if absent:
         raise DataError(f"it has {', '.join(absent)}; expected the splits train, val and test, and maybe publish")
     by_id = dict(zip(reversed(ids), reversed(records), strict=True))
     by_place: dict[str, JsonObject] = {
-        place_id(split, row): UnreadableRecord("the split was made when this record had no id of its own")
+        place_id(split, row): UnreadableRecord("this record had no id when the split was made")
         for split, wanted in listed.items()
         for row in range(1, len(wanted) + 1)
     }
@@ -108,14 +108,14 @@ def split_by_list(
 
 
 def _repeated(named: Collection[str], there: Mapping[str, int], places: Collection[str]) -> list[str]:
-    """Return the ids that several records have, unless the list has a place for each repeat, as a run's own has."""
+    """Return the ids that several records have, unless the list has a `place_id` per repeat, as a run's own does."""
     several = [name for name in named if there[name] > 1]
     repeats = sum(there[name] - 1 for name in several)
     return [] if repeats <= sum(name in places for name in named) else several
 
 
 def place_id(split: str, row: int) -> str:
-    """Return the id of an item whose record has none of its own, by its row (1-based)."""
+    """Return the id of an item whose record has no id, by its row (1-based)."""
     return f"{split}-row-{row}"
 
 

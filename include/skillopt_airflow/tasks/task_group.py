@@ -1,6 +1,6 @@
-"""The section `task` of a benchmark.yaml: a benchmark by its data alone, without Python (docs/tasks.md).
+"""The section `task` of benchmark.yaml, which declares a benchmark without Python (docs/tasks.md).
 
-Rules of taking and scoring an answer have names: each is one class, and one line here.
+Each rule that extracts or scores answers is one class, and one line in a map here.
 """
 
 from collections.abc import Mapping
@@ -45,14 +45,14 @@ SCORING_RULES: Mapping[str, type[Scoring]] = {
 
 
 def _one_of(rules: Mapping[str, Any], key: str) -> Any:
-    """Return the annotation of a field that holds one of the rules, chosen by the value of a key."""
+    """Return the annotation of a field whose type is one of the rules, by the value of a key."""
     attribute = {"from": "from_"}.get(key, key)
 
     def name(value: Any) -> Any:
         return value.get(key) if isinstance(value, Mapping) else getattr(value, attribute, None)
 
     return Annotated[
-        Union[tuple(Annotated[rule, Tag(tag)] for tag, rule in rules.items())],  # noqa: UP007 - made from the map
+        Union[tuple(Annotated[rule, Tag(tag)] for tag, rule in rules.items())],  # noqa: UP007 - built from the map
         Discriminator(
             name,
             custom_error_type="unknown_rule",
@@ -76,14 +76,16 @@ Column = Annotated[str, Field(min_length=1)]
 
 def _list(value: Any) -> Any:
     if isinstance(value, str):
-        # A template begins like a mapping of YAML.
+        # In YAML, an unquoted template looks like a mapping.
         raise ValueError(f"write a list: [{repr(value) if '{{' in value else value}]")
     return value
 
 
 def _no_mapping(value: Any) -> Any:
     if isinstance(value, dict):
-        raise ValueError('braces without quotation marks are a mapping of YAML; write the template as "{{ question }}"')
+        raise ValueError(
+            'YAML reads braces without quotation marks as a mapping. Write the template as "{{ question }}"'
+        )
     return value
 
 
@@ -91,38 +93,38 @@ Columns = Annotated[tuple[Column, ...], BeforeValidator(_list)]
 
 
 class TaskGroup(Group):
-    """The columns of a record, the prompt made of them, and how an answer is taken and scored."""
+    """The columns of a record, the prompt template, and the rules that extract and score answers."""
 
     prompt: Annotated[str, Field(min_length=1), BeforeValidator(_no_mapping)]
     """Jinja template of the message to the target; its variables are the columns of a record."""
     reference: Column
-    """Column of the right answer, in the form that the rule of scoring takes."""
+    """Column of the right answer, in the format of the scoring rule."""
     id: Column | None = None
-    """Column of a text or whole number that no two records share; a hash of the whole record when unset."""
+    """Column of a string or integer that is unique per record. Default: a hash of the whole record."""
     group: Column | None = None
-    """Column of what a record shares with others, such as its document: tests and intervals take these for one
-    observation. Records are taken as independent when unset."""
+    """Column of the group of related records, such as their document. Tests and intervals count a group as one
+    observation. Default: records are independent."""
     answer: SerializeAsAny[AnswerRule] = InTags()
-    """The rule that takes the answer from a response: `from` names it, and it may have keys of its own."""
+    """The rule that extracts the answer from a response: `from` names it, and it may have its own keys."""
     score: SerializeAsAny[ScoringRule]
-    """The rule that compares the answer with the reference: `by` names it, and it may have keys of its own."""
+    """The rule that compares the answer with the reference: `by` names it, and it may have its own keys."""
     files: Columns = ()
-    """Files of an item, as paths below the data's folder: a column that holds one or a list, or a template of one with
-    {{ }}, where * in the file's name stands for any characters. They need harness tools, codex or claude_code."""
+    """Files of an item, as paths below the data folder. Each entry is a column with a path or a list of paths, or a
+    template of a path; * in a file name matches any characters. Requires harness tools, codex or claude_code."""
     pictures: Columns = ()
-    """Pictures of an item that the target is shown, named as `files` are; `#page=3` behind a path is a page of a PDF or
-    TIFF. In the prompt their columns stand for them; those that are not in the prompt come before it."""
+    """Pictures of an item that the target sees, named like `files`; `#page=3` after a path selects a page of a PDF or
+    TIFF. The prompt can place them by their columns; the others come before the prompt."""
     alternatives: bool = False
-    """True if a text in the reference's column is a list of alternatives, in JSON or Python, where it begins with [:
-    the cell of a CSV file can hold one in no other way."""
+    """Read a string in the reference column that starts with [ as a list of alternatives, in JSON or Python, as in
+    CSV files."""
 
     judge: Annotated[str, Field(min_length=1)] | None = None
-    """What counts as agreement with the reference, in words: a model then judges the answers that the rule of scoring
-    does not find right. Only the rule judges when unset."""
+    """A description of agreement with the reference. A judge model then grades the answers that the scoring rule
+    doesn't accept. Default: only the rule scores answers."""
 
     @field_serializer("answer")
     def _as_written(self, rule: AnswerRule) -> dict[str, Any]:
-        """Return the rule with the key `from`, by which it is found again; a field cannot have that name."""
+        """Return the rule with its key `from`, which can't be the name of a field."""
         return rule.model_dump(by_alias=True)
 
 
@@ -139,16 +141,16 @@ KEYS = (
         for key, field in rule.model_fields.items()
     ),
 )
-"""The keys of the section and of all rules, as an error about one has them: those of a rule behind its name."""
+"""The keys of the section and of all rules, as errors name them: keys of a rule follow its name."""
 
 
 def read_config(*layers: Mapping[str, Any]) -> "TrainConfig":
-    """Merge nested layers, later ones win, and validate, the section `task` included.
+    """Merge nested layers, of which later ones win, and validate them together with the section `task`.
 
     Raises:
-        ConfigError: naming each offending key with its path and what is allowed there.
+        ConfigError: names each invalid key with its path and the allowed values.
     """
-    # A container reads the section alone.
+    # Imported here because a container reads only the section.
     from skillopt_airflow.core.config.train_config import TrainConfig
 
     config = TrainConfig.from_layers(*layers)

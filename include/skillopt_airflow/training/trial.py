@@ -16,7 +16,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.resource_groups import SandboxGroup, SearchGroup
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
-from skillopt_airflow.core.run.budget import ModelPrice, spent
+from skillopt_airflow.core.run.budget import ModelPrice, total_spending
 from skillopt_airflow.core.values.failure_reasons import FailureReason
 from skillopt_airflow.core.values.skill import skill_of_person
 from skillopt_airflow.core.values.text import visible
@@ -344,7 +344,7 @@ class TrialDisplay:
         if scores:
             hard, soft = (sum(values) / len(scores) for values in zip(*((s.hard, s.soft) for s in scores), strict=True))
             self._line(f"Scores     {len(scores)} of {self._total} items: hard {hard:.3f}, soft {soft:.3f} on average")
-        total = spent(trial.calls, {"target": price})
+        total = total_spending(trial.calls, {"target": price})
         dollars = "free" if is_free else "price unknown" if total.usd is None else f"${total.usd:.4f}"
         self._line(f"Cost       {_counted(total.calls, 'call')}, {total.tokens} tokens, {dollars}")
         if not self.all_scored():

@@ -15,7 +15,7 @@ from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
 from skillopt_airflow.core.gate.item_scores import gate_value
-from skillopt_airflow.core.values.pictures import Picture, Pictures, shown
+from skillopt_airflow.core.values.pictures import Picture, Pictures, message_parts
 from skillopt_airflow.core.values.text import shortened
 from skillopt_airflow.core.values.types import Item, ItemFile, Message, Status, Trajectory
 from skillopt_airflow.pipeline.tasks.dag_ids import publish_dag_id, train_dag_id
@@ -91,7 +91,7 @@ def conversation(trajectory: Trajectory, thumbnails: Pictures) -> Conversation:
     """Return the turns with thumbnails and truncated texts."""
     turns: list[Turn] = []
     left, shown_messages = MAX_CONVERSATION_CHARS, 0
-    for message, pieces in shown(trajectory.messages, thumbnails):
+    for message, pieces in message_parts(trajectory.messages, thumbnails):
         if left <= 0:
             break
         parts = [piece if isinstance(piece, Picture) else shortened(piece, min(MAX_CHARS, left)) for piece in pieces]

@@ -13,8 +13,8 @@ from skillopt_airflow.core.config.deployment import (
     Allowed,
     Deployment,
     address_not_allowed,
+    disallowed_knobs,
     images_not_allowed,
-    not_allowed,
 )
 from skillopt_airflow.core.config.train_config import TrainConfig, fields_by_path, nest
 
@@ -28,9 +28,11 @@ def asked(**knobs: Any) -> TrainConfig:
 
 def test_what_the_benchmark_names_or_what_names_nothing_is_free_and_leaving_a_name_out_is_not() -> None:
     own = asked(data__uri="s3://team/data", sandbox__image="team/image", storage__bucket="team")
-    assert not_allowed(own, own, NOBODY) == []
-    assert not_allowed(asked(train__num_epochs=1, sandbox__memory="256m", model__target="other"), OWN, NOBODY) == []
-    [sentence] = not_allowed(OWN, asked(sandbox__conn_id="theirs"), NOBODY)
+    assert disallowed_knobs(own, own, NOBODY) == []
+    assert (
+        disallowed_knobs(asked(train__num_epochs=1, sandbox__memory="256m", model__target="other"), OWN, NOBODY) == []
+    )
+    [sentence] = disallowed_knobs(OWN, asked(sandbox__conn_id="theirs"), NOBODY)
     assert sentence.startswith("sandbox.conn_id = ''")
 
 
@@ -46,11 +48,11 @@ def test_what_the_benchmark_names_or_what_names_nothing_is_free_and_leaving_a_na
 def test_limits_of_the_hosts_can_be_lowered_and_not_raised(path: str, lower: object, higher: object) -> None:
     assert path in HOST_LIMITS
     small, large = (TrainConfig.from_layers(nest({path: value})) for value in (lower, higher))
-    assert not_allowed(small, OWN, NOBODY) == []
+    assert disallowed_knobs(small, OWN, NOBODY) == []
     for allowed in (NOBODY, Allowed.model_validate("everything")):
-        [sentence] = not_allowed(large, OWN, allowed)
+        [sentence] = disallowed_knobs(large, OWN, allowed)
         assert sentence.startswith(f"{path} = {higher}: ")
-    assert not_allowed(large, large, NOBODY) == []
+    assert disallowed_knobs(large, large, NOBODY) == []
 
 
 @pytest.mark.parametrize("path", [*CONNECTIONS, *IMAGES])
@@ -59,22 +61,22 @@ def test_a_foreign_name_is_refused_until_it_is_listed(path: str) -> None:
     [listed] = [name for name, paths in kind.items() if path in paths]
     tools = {"model.harness": "tools", "model.max_turns": 9} if path == "search.conn_id" else {}
     theirs = TrainConfig.from_layers(nest({path: "theirs"} | tools))
-    [sentence] = not_allowed(theirs, OWN, NOBODY)
+    [sentence] = disallowed_knobs(theirs, OWN, NOBODY)
     assert sentence.startswith(f"{path} = 'theirs': ")
     assert sentence.endswith(f"allowed.{listed} has nothing")
-    assert not_allowed(theirs, OWN, Allowed.model_validate({listed: ["the*"]})) == []
+    assert disallowed_knobs(theirs, OWN, Allowed.model_validate({listed: ["the*"]})) == []
 
 
 @pytest.mark.parametrize("key", ["bucket", "artifact_bucket"])
 def test_a_foreign_bucket(key: str) -> None:
     theirs = TrainConfig.from_layers({"storage": {key: "theirs"}})
-    [sentence] = not_allowed(theirs, OWN, NOBODY)
+    [sentence] = disallowed_knobs(theirs, OWN, NOBODY)
     assert sentence.startswith(f"storage.{key} and storage.prefix = 's3://theirs/'")
-    assert not_allowed(theirs, OWN, Allowed(storage=("s3://theirs/*",))) == []
+    assert disallowed_knobs(theirs, OWN, Allowed(storage=("s3://theirs/*",))) == []
     # A prefix belongs to its bucket.
     theirs = asked(storage__prefix="a/b/")
-    assert len(not_allowed(theirs, OWN, Allowed(storage=("s3://skillopt/c/*",)))) == 2
-    assert not_allowed(theirs, OWN, Allowed(storage=("s3://skillopt/a/*", "s3://skillopt-artifacts/a/*"))) == []
+    assert len(disallowed_knobs(theirs, OWN, Allowed(storage=("s3://skillopt/c/*",)))) == 2
+    assert disallowed_knobs(theirs, OWN, Allowed(storage=("s3://skillopt/a/*", "s3://skillopt-artifacts/a/*"))) == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_foreign_bucket(key: str) -> None:
 )
 def test_addresses_of_data(address: str, free: bool) -> None:
     allowed = Allowed(data=("s3://ours/*", "/srv/ours/*"))
-    assert (not not_allowed(asked(data__uri=address), OWN, allowed)) == free
+    assert (not disallowed_knobs(asked(data__uri=address), OWN, allowed)) == free
 
 
 @given(st.lists(st.sampled_from(["..", ".", "a", "ours"]), max_size=8))
@@ -125,17 +127,17 @@ def test_a_skill_is_an_address_only_in_s3() -> None:
 
 def test_an_approval_that_the_benchmark_asks_for() -> None:
     own, without = asked(publishing__approval=True), asked(publishing__approval=False)
-    assert "publishing.approval = False" in not_allowed(without, own, NOBODY)[0]
-    assert not_allowed(without, own, Allowed(unapproved=True)) == []
-    assert not_allowed(own, without, NOBODY) == []
+    assert "publishing.approval = False" in disallowed_knobs(without, own, NOBODY)[0]
+    assert disallowed_knobs(without, own, Allowed(unapproved=True)) == []
+    assert disallowed_knobs(own, without, NOBODY) == []
     # A night rolls back without one only where the benchmark says so.
     alone = asked(publishing__approval=True, regate__on_demote="rollback")
-    [sentence] = not_allowed(alone, own, NOBODY)
+    [sentence] = disallowed_knobs(alone, own, NOBODY)
     assert sentence.startswith("regate.on_demote = 'rollback': ")
-    assert not_allowed(alone, own, Allowed(unapproved=True)) == []
-    assert not_allowed(alone, alone, NOBODY) == []
-    assert not_allowed(own, alone, NOBODY) == []
-    assert not_allowed(asked(regate__on_demote="rollback"), OWN, NOBODY) == []
+    assert disallowed_knobs(alone, own, Allowed(unapproved=True)) == []
+    assert disallowed_knobs(alone, alone, NOBODY) == []
+    assert disallowed_knobs(own, alone, NOBODY) == []
+    assert disallowed_knobs(asked(regate__on_demote="rollback"), OWN, NOBODY) == []
 
 
 def test_every_knob_that_names_something_outside_is_known() -> None:

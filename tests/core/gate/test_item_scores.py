@@ -13,10 +13,10 @@ from skillopt_airflow.core.gate.item_scores import (
     Metric,
     count_groups,
     covers,
+    group_sums,
+    group_values,
     is_failure,
-    members,
     metric_value,
-    sums,
 )
 from skillopt_airflow.core.gate.measured_score import MeasuredScore, SplitScore, require_coverage, scores_by_type
 from skillopt_airflow.core.values.failure_reasons import FailureReason
@@ -142,10 +142,10 @@ def test_an_evaluation_knows_the_groups_of_its_items_scored_or_not() -> None:
 def test_an_item_without_a_group_is_one_of_its_own_even_if_it_is_called_like_one() -> None:
     values = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}
     groups = {"b": "a", "c": "x", "d": "x", "z": "x", "e": ""}
-    assert members(values, groups) == [[1.0], [2.0], [4.0, 8.0]]
-    assert sums(values, groups) == [1.0, 2.0, 12.0]
-    assert members(values, {}) == [[1.0], [2.0], [4.0], [8.0]]
-    assert members({}, groups) == []
+    assert group_values(values, groups) == [[1.0], [2.0], [4.0, 8.0]]
+    assert group_sums(values, groups) == [1.0, 2.0, 12.0]
+    assert group_values(values, {}) == [[1.0], [2.0], [4.0], [8.0]]
+    assert group_values({}, groups) == []
     assert count_groups(["", "x", "x", "y", ""]) == 4
     assert count_groups(["", ""]) is count_groups([]) is None
 

@@ -9,11 +9,11 @@ from skillopt_airflow.core.gate.item_scores import Evaluation
 from skillopt_airflow.core.gate.paired import (
     SAME_MEAN,
     PairedTable,
+    difference_interval,
     differences,
     interval,
-    of_difference,
-    of_score,
     paired,
+    score_interval,
     signs,
 )
 from tests.core.evaluations import EVALUATIONS, GATES, measured
@@ -52,7 +52,7 @@ def test_fewer_than_two_pairs_say_nothing(count: int) -> None:
     table = paired(measured(0.75, 0.5), measured(0.25, 0.5), SOFT)
     assert (table.wins, table.losses, table.ties) == (1, 0, 1)
     assert table.delta == 0.25
-    assert (table.low, table.high) == of_difference([[0.5], [0.0]])
+    assert (table.low, table.high) == difference_interval([[0.5], [0.0]])
 
 
 def test_the_items_of_a_group_are_one_observation() -> None:
@@ -60,12 +60,12 @@ def test_the_items_of_a_group_are_one_observation() -> None:
     groups = {"i0": "a", "i1": "a", "i2": "b", "i3": "b"}
     table = paired(candidate.model_copy(update={"groups": groups}), current, RULES)
     # i4 has no group, and is one of its own.
-    assert (table.low, table.high) == of_difference([[1.0, 1.0], [-1.0, 0.0], [1.0]])
+    assert (table.low, table.high) == difference_interval([[1.0, 1.0], [-1.0, 0.0], [1.0]])
     assert (table.wins, table.losses, table.ties, table.groups) == (3, 1, 1, 3)
     assert table == paired(candidate, current.model_copy(update={"groups": groups}), RULES)
     assert paired(candidate, current, RULES).groups is None
     alone = candidate.model_copy(update={"groups": groups})
-    assert interval(alone, RULES) == of_score([[1.0, 1.0], [0.0, 1.0], [1.0]])
+    assert interval(alone, RULES) == score_interval([[1.0, 1.0], [0.0, 1.0], [1.0]])
 
 
 def test_signs_and_means_look_through_rounding() -> None:
@@ -100,14 +100,14 @@ def mean(groups: list[list[float]]) -> float:
 
 @given(GROUPS)
 def test_an_interval_holds_what_was_seen_and_stays_in_range(groups: list[list[float]]) -> None:
-    low, high = of_difference(groups)
+    low, high = difference_interval(groups)
     assert -1 <= low < high <= 1
     if groups:
         assert low <= mean(groups) <= high
-    forth, back = of_difference(groups), of_difference([[-value for value in group] for group in groups])
+    forth, back = difference_interval(groups), difference_interval([[-value for value in group] for group in groups])
     assert forth == (-back[1], -back[0])
     scores = [[abs(value) for value in group] for group in groups]
-    low, high = of_score(scores)
+    low, high = score_interval(scores)
     assert 0 <= low < high <= 1
     if scores:
         assert low - 1e-12 <= mean(scores) <= high + 1e-12
@@ -118,32 +118,34 @@ def test_of_wins_and_losses_it_is_bonett_and_prices_with_the_variance_of_a_sampl
     # 12.
     error = math.sqrt((7 / 12 - 9 / 144) / 11)
     expected = 0.25 - 1.959964 * error, 0.25 + 1.959964 * error
-    assert of_difference(alone([1.0] * 4 + [-1.0] + [0.0] * 5)) == pytest.approx(expected, abs=1e-6)
+    assert difference_interval(alone([1.0] * 4 + [-1.0] + [0.0] * 5)) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(("items", "reach"), [(17, 0.15), (40, 0.067), (1000, 0.0028)])
 def test_equal_outcomes_are_no_certainty(items: int, reach: float) -> None:
-    assert of_difference(alone([0.0] * items)) == pytest.approx((-reach, reach), rel=0.02)
-    low, high = of_difference(alone([1.0] * items))
+    assert difference_interval(alone([0.0] * items)) == pytest.approx((-reach, reach), rel=0.02)
+    low, high = difference_interval(alone([1.0] * items))
     assert 1 - 4 * reach < low < 1 - reach / 2
     assert high == 1
 
 
 def test_of_single_hard_scores_it_is_wilsons() -> None:
-    assert of_score(alone([1.0] * 4 + [0.0] * 6)) == pytest.approx((0.168180, 0.687326), abs=1e-6)
-    assert of_score(alone([1.0] * 10)) == pytest.approx((0.722467, 1), abs=1e-6)
-    assert of_score(alone([0.0] * 10)) == pytest.approx((0, 0.277533), abs=1e-6)
-    assert of_score([]) == (0, 1)
+    assert score_interval(alone([1.0] * 4 + [0.0] * 6)) == pytest.approx((0.168180, 0.687326), abs=1e-6)
+    assert score_interval(alone([1.0] * 10)) == pytest.approx((0.722467, 1), abs=1e-6)
+    assert score_interval(alone([0.0] * 10)) == pytest.approx((0, 0.277533), abs=1e-6)
+    assert score_interval([]) == (0, 1)
     # One group says nothing.
-    assert of_difference([]) == of_difference([[0.5]]) == of_difference([[1.0, -1.0, 0.5]]) == (-1, 1)
+    assert difference_interval([]) == difference_interval([[0.5]]) == difference_interval([[1.0, -1.0, 0.5]]) == (-1, 1)
 
 
 def test_what_hangs_together_is_wider_and_what_was_averaged_narrower() -> None:
-    single = of_score(alone([1.0, 0.0] * 20))
-    averaged = of_score(alone([0.6, 0.4] * 20))
+    single = score_interval(alone([1.0, 0.0] * 20))
+    averaged = score_interval(alone([0.6, 0.4] * 20))
     assert averaged[1] - averaged[0] < 0.5 * (single[1] - single[0])
-    alike = of_score([[1.0] * 4, [0.0] * 4] * 5)
+    alike = score_interval([[1.0] * 4, [0.0] * 4] * 5)
     assert alike[1] - alike[0] > 1.5 * (single[1] - single[0])
     changes = [1.0, 0.0] * 20
-    together = of_difference([[1.0] * 4, [0.0] * 4] * 5)
-    assert together[1] - together[0] > 1.5 * (of_difference(alone(changes))[1] - of_difference(alone(changes))[0])
+    together = difference_interval([[1.0] * 4, [0.0] * 4] * 5)
+    assert together[1] - together[0] > 1.5 * (
+        difference_interval(alone(changes))[1] - difference_interval(alone(changes))[0]
+    )

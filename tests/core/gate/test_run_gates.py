@@ -17,13 +17,13 @@ from skillopt_airflow.core.gate.run_gates import (
     Question,
     check_groups,
     decide_publication,
-    deciding,
+    deciding_items,
     gates_of,
+    held_out_items,
     item_mark,
     level_at,
     level_of,
     next_number,
-    promising,
     publishing_rules,
     smallest_gain,
     smallest_gains,
@@ -84,11 +84,11 @@ def test_a_later_look_at_the_same_items_takes_more_to_publish(number: int, actio
 
 def test_the_promise_comes_from_items_that_decide_nothing() -> None:
     refs = [ItemRef(f"i{place}", "", group=f"g{place // 5}" if place < 200 else "") for place in range(400)]
-    decide, promise = deciding(Split.TEST, refs), promising(refs)
+    decide, promise = deciding_items(Split.TEST, refs), held_out_items(refs)
     assert sorted([*decide, *promise]) == sorted(refs)
     assert 60 <= len(promise) <= 140
     assert not {one.group for one in decide} & {one.group for one in promise} - {""}
-    assert deciding(Split.PUBLISH, refs) == refs
+    assert deciding_items(Split.PUBLISH, refs) == refs
 
 
 def test_what_each_gate_can_find_is_told_for_the_look_that_it_will_be() -> None:

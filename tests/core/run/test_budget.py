@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.config.resource_groups import BudgetGroup
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.run.budget import (
-    MEASURING,
-    Left,
+    MEASURING_ROLES,
     ModelPrice,
     Prices,
+    RemainingLimits,
     Role,
-    Spent,
+    Spending,
     by_stage,
-    exceeded,
-    left_of,
-    share_of,
-    spent,
-    unpriced,
+    missing_price,
+    remaining_limits,
+    stop_reason,
+    task_limits,
+    total_spending,
 )
 from skillopt_airflow.core.values.types import ModelCall
 
@@ -44,7 +44,7 @@ CALLS = st.lists(
     ),
     max_size=12,
 )
-STEPS = st.builds(Spent, calls=COUNTS, tokens=COUNTS, usd=st.integers(0, 100).map(float))
+STEPS = st.builds(Spending, calls=COUNTS, tokens=COUNTS, usd=st.integers(0, 100).map(float))
 
 
 def call(role: Role, stage: str, prompt: int, completion: int, started: float = 0.0, attempts: int = 1) -> ModelCall:
@@ -55,17 +55,17 @@ def call(role: Role, stage: str, prompt: int, completion: int, started: float = 
 
 def test_each_role_has_its_own_price() -> None:
     calls = [call("target", "rollout", 1_000_000, 500_000), call("optimizer", "reflect", 100_000, 10_000)]
-    assert spent(calls, PRICES) == Spent(calls=2, tokens=1_610_000, usd=0.5 + 1.0 + 1.0 + 0.3)
+    assert total_spending(calls, PRICES) == Spending(calls=2, tokens=1_610_000, usd=0.5 + 1.0 + 1.0 + 0.3)
     # A batched call costs half.
     usual = call("target", "evaluate", 1_000_000, 500_000)
-    assert spent([usual, usual.model_copy(update={"batch": True})], PRICES).usd == 1.5 + 0.75
+    assert total_spending([usual, usual.model_copy(update={"batch": True})], PRICES).usd == 1.5 + 0.75
 
 
 @pytest.mark.parametrize("prices", [{"target": CHEAP, "optimizer": None}, {"target": CHEAP}])
 def test_a_price_that_nobody_knows_is_not_free(prices: Prices) -> None:
     calls = [call("target", "rollout", 1_000_000, 0), call("optimizer", "reflect", 10, 1)]
-    assert spent(calls, prices).usd is None
-    assert spent(calls[:1], prices).usd == 0.5
+    assert total_spending(calls, prices).usd is None
+    assert total_spending(calls[:1], prices).usd == 0.5
     assert [cost.usd for cost in by_stage(calls, prices)] == [None, 0.5]
 
 
@@ -89,19 +89,19 @@ def test_stages_come_in_the_order_in_which_they_began() -> None:
 def test_the_order_of_the_calls_makes_no_difference(calls: list[ModelCall], order: random.Random) -> None:
     shuffled = list(calls)
     order.shuffle(shuffled)
-    assert spent(shuffled, PRICES) == spent(calls, PRICES)
+    assert total_spending(shuffled, PRICES) == total_spending(calls, PRICES)
 
 
 @given(CALLS, CALLS)
 def test_spending_adds_up(first: list[ModelCall], second: list[ModelCall]) -> None:
-    one, other, both = (spent(calls, PRICES) for calls in (first, second, first + second))
+    one, other, both = (total_spending(calls, PRICES) for calls in (first, second, first + second))
     assert both.calls == one.calls + other.calls
     assert both.tokens == one.tokens + other.tokens
     assert one.usd is not None
     assert other.usd is not None
     assert both.usd == pytest.approx(one.usd + other.usd)
     assert one.plus(other) == both.model_copy(update={"usd": one.usd + other.usd})
-    assert one.plus(Spent(usd=None)) == one.model_copy(update={"usd": None})
+    assert one.plus(Spending(usd=None)) == one.model_copy(update={"usd": None})
 
 
 @pytest.mark.parametrize(
@@ -115,28 +115,28 @@ def test_spending_adds_up(first: list[ModelCall], second: list[ModelCall]) -> No
     ],
 )
 def test_the_run_stops_before_the_step_that_would_pass_a_limit(budget: dict[str, float], why: str) -> None:
-    total = Spent(calls=1_430, tokens=20_000, usd=2.0)
+    total = Spending(calls=1_430, tokens=20_000, usd=2.0)
     # The next one may take as much of each as any of them did.
-    steps = [Spent(calls=120, tokens=5, usd=0.1), Spent(calls=3, tokens=1_000, usd=0.5)]
-    found = exceeded(total, steps, BudgetGroup.model_validate(budget))
+    steps = [Spending(calls=120, tokens=5, usd=0.1), Spending(calls=3, tokens=1_000, usd=0.5)]
+    found = stop_reason(total, steps, BudgetGroup.model_validate(budget))
     assert found.startswith(why)
     assert bool(found) == bool(why)
 
 
 def test_a_limit_that_is_used_up_or_cannot_be_counted_stops_the_run_although_no_step_is_known() -> None:
-    assert exceeded(Spent(calls=500), [], BudgetGroup(max_calls=500))
-    assert not exceeded(Spent(calls=499), [], BudgetGroup(max_calls=500))
-    assert "set budget.prices" in exceeded(Spent(usd=None), [], BudgetGroup(max_usd=5))
-    assert "set budget.prices" in exceeded(Spent(), [Spent(usd=1), Spent(usd=None)], BudgetGroup(max_usd=5))
-    assert not exceeded(Spent(usd=None), [Spent(usd=None)], BudgetGroup(max_calls=5))
+    assert stop_reason(Spending(calls=500), [], BudgetGroup(max_calls=500))
+    assert not stop_reason(Spending(calls=499), [], BudgetGroup(max_calls=500))
+    assert "budget.prices" in stop_reason(Spending(usd=None), [], BudgetGroup(max_usd=5))
+    assert "budget.prices" in stop_reason(Spending(), [Spending(usd=1), Spending(usd=None)], BudgetGroup(max_usd=5))
+    assert not stop_reason(Spending(usd=None), [Spending(usd=None)], BudgetGroup(max_calls=5))
 
 
 @given(st.lists(STEPS, max_size=8), st.integers(1, 40_000))
-def test_steps_like_those_before_never_pass_the_limit(steps: list[Spent], limit: int) -> None:
+def test_steps_like_those_before_never_pass_the_limit(steps: list[Spending], limit: int) -> None:
     budget, done = BudgetGroup(max_calls=limit), steps[:1]
     for step in steps[1:]:
-        total = Spent(calls=sum(each.calls for each in done))
-        if exceeded(total, done, budget) or step.calls > max(one.calls for one in done):
+        total = Spending(calls=sum(each.calls for each in done))
+        if stop_reason(total, done, budget) or step.calls > max(one.calls for one in done):
             break
         done.append(step)
         assert sum(each.calls for each in done) <= limit
@@ -148,18 +148,18 @@ def configured(judge: str | None = None, **budget: float) -> TrainConfig:
 
 
 def test_a_limit_in_dollars_needs_the_price_of_every_model_that_is_asked() -> None:
-    text = unpriced({"target": None, "optimizer": DEAR}, configured(max_usd=5))
+    text = missing_price({"target": None, "optimizer": DEAR}, configured(max_usd=5))
     assert text.startswith("budget.max_usd = 5: ")
     assert '{"openai-chat:stand-in": {"input": 1.25, "output": 10}}' in text
-    assert "openai-chat:stand-in and the optimizer openai:gpt-5" in unpriced({}, configured(max_usd=5))
-    assert unpriced(PRICES, configured(max_usd=5)) == ""
-    assert unpriced({}, configured(max_tokens=5)) == ""
+    assert "openai-chat:stand-in and the optimizer openai:gpt-5" in missing_price({}, configured(max_usd=5))
+    assert missing_price(PRICES, configured(max_usd=5)) == ""
+    assert missing_price({}, configured(max_tokens=5)) == ""
     judged = configured("openai-chat:judge", max_usd=5)
-    assert "the judge openai-chat:judge" in unpriced(PRICES, judged)
-    assert unpriced({**PRICES, "judge": CHEAP}, judged) == ""
-    assert unpriced({"target": CHEAP, "judge": CHEAP}, judged, MEASURING) == ""
-    assert unpriced({"target": CHEAP}, configured(max_usd=5), MEASURING) == ""
-    assert "the judge openai-chat:judge" in unpriced({"target": CHEAP}, judged, MEASURING)
+    assert "the judge openai-chat:judge" in missing_price(PRICES, judged)
+    assert missing_price({**PRICES, "judge": CHEAP}, judged) == ""
+    assert missing_price({"target": CHEAP, "judge": CHEAP}, judged, MEASURING_ROLES) == ""
+    assert missing_price({"target": CHEAP}, configured(max_usd=5), MEASURING_ROLES) == ""
+    assert "the judge openai-chat:judge" in missing_price({"target": CHEAP}, judged, MEASURING_ROLES)
 
 
 @given(
@@ -173,13 +173,13 @@ def test_the_tasks_of_a_stage_never_spend_more_than_was_left_before_it(
 ) -> None:
     budget, done = BudgetGroup(max_calls=limit, max_tokens=limit, max_usd=limit), [0] * tasks
 
-    def amount(units: int) -> Spent:
-        return Spent(calls=units, tokens=units, usd=float(units))
+    def amount(units: int) -> Spending:
+        return Spending(calls=units, tokens=units, usd=float(units))
 
     for number, wanted in attempts:
         task = number % tasks
         own, beside = amount(done[task]), amount(sum(done) - done[task])
-        left = share_of(budget, Fraction(1, tasks), others=amount(others), beside=beside, own=own)
+        left = task_limits(budget, Fraction(1, tasks), others=amount(others), beside=beside, own=own)
         assert left.usd is not None
         done[task] += max(0, min(wanted, left.calls or 0, left.tokens or 0, int(left.usd)))
     assert sum(done) <= max(0, limit - others)
@@ -187,22 +187,24 @@ def test_the_tasks_of_a_stage_never_spend_more_than_was_left_before_it(
 
 def test_a_task_has_its_part_of_what_was_left_before_its_stage() -> None:
     budget = BudgetGroup(max_calls=100, max_usd=10.0)
-    others, beside = Spent(calls=20, usd=2.0), Spent(calls=19, usd=1.0)
-    third = share_of(budget, Fraction(1, 3), others=others, beside=beside, own=Spent(calls=6, usd=0.5))
+    others, beside = Spending(calls=20, usd=2.0), Spending(calls=19, usd=1.0)
+    third = task_limits(budget, Fraction(1, 3), others=others, beside=beside, own=Spending(calls=6, usd=0.5))
     assert (third.calls, third.tokens) == (26 - 6, None)
     assert third.usd == pytest.approx(8.0 / 3 - 0.5)
     # No more than is left now, and one call while there is any.
-    assert share_of(budget, Fraction(1), others=others, beside=beside, own=Spent()).calls == 61
-    late = share_of(budget, Fraction(1, 9), others=Spent(calls=98), beside=Spent(), own=Spent())
+    assert task_limits(budget, Fraction(1), others=others, beside=beside, own=Spending()).calls == 61
+    late = task_limits(budget, Fraction(1, 9), others=Spending(calls=98), beside=Spending(), own=Spending())
     assert late.calls == 1
 
 
 def test_a_limit_that_is_used_up_is_named() -> None:
-    assert left_of(BudgetGroup(), Spent(calls=10**9)).used_up == ""
-    assert left_of(BudgetGroup(max_calls=3), Spent(calls=1), Spent(calls=2)).used_up == "budget.max_calls"
-    assert left_of(BudgetGroup(max_tokens=3), Spent(tokens=9)).used_up == "budget.max_tokens"
+    assert remaining_limits(BudgetGroup(), Spending(calls=10**9)).used_up == ""
+    assert (
+        remaining_limits(BudgetGroup(max_calls=3), Spending(calls=1), Spending(calls=2)).used_up == "budget.max_calls"
+    )
+    assert remaining_limits(BudgetGroup(max_tokens=3), Spending(tokens=9)).used_up == "budget.max_tokens"
     # What nobody can count is not spent any further.
-    assert left_of(BudgetGroup(max_usd=3.0), Spent(usd=None)).used_up == "budget.max_usd"
-    assert Left(7, None, 1.0).over(3) == Left(2, None, 1.0 / 3)
-    assert Left(1, None, None).over(3).calls == 1
-    assert Left(7, 5, None).plus(Left(2, 1, None), -1) == Left(5, 4, None)
+    assert remaining_limits(BudgetGroup(max_usd=3.0), Spending(usd=None)).used_up == "budget.max_usd"
+    assert RemainingLimits(7, None, 1.0).over(3) == RemainingLimits(2, None, 1.0 / 3)
+    assert RemainingLimits(1, None, None).over(3).calls == 1
+    assert RemainingLimits(7, 5, None).plus(RemainingLimits(2, 1, None), -1) == RemainingLimits(5, 4, None)

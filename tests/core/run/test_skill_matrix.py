@@ -11,7 +11,7 @@ from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.item_scores import covers
 from skillopt_airflow.core.gate.paired import interval, paired
 from skillopt_airflow.core.gate.policies import Action
-from skillopt_airflow.core.run.budget import ModelPrice, Spent
+from skillopt_airflow.core.run.budget import ModelPrice, Spending
 from skillopt_airflow.core.run.skill_matrix import (
     CellResult,
     ComparedSkill,
@@ -62,7 +62,7 @@ def cell_of(
 def matrix(cells: Sequence[CellResult]) -> SkillMatrix:
     skills = tuple(ComparedSkill(source=f"skill {n}", sha256=str(n), tokens=10) for n in range(len(cells[0].skills)))
     fields = {"benchmark": "b", "run": "r", "created": datetime(2026, 11, 20, tzinfo=UTC)}
-    more = {"metric": "hard", "policy": None, "draws": 1, "min_coverage": 0.95, "spent": Spent()}
+    more = {"metric": "hard", "policy": None, "draws": 1, "min_coverage": 0.95, "spent": Spending()}
     return SkillMatrix.model_validate(fields | more | {"skills": skills, "cells": tuple(cells)})
 
 

@@ -167,10 +167,10 @@ def test_insert_after_a_missing_anchor_appends() -> None:
     [
         (Edit(op="append", content=" \n"), "no content"),
         (Edit(op="replace", anchor="a", content=START), "no content"),
-        (Edit(op="insert_after", anchor="keep", content="x"), "anchor lies in a protected region"),
+        (Edit(op="insert_after", anchor="keep", content="x"), "anchor is in a protected region"),
         (Edit(op="replace", anchor="zzz", content="x"), "anchor not found"),
         (Edit(op="delete", anchor=" "), "no anchor"),
-        (Edit(op="replace", anchor=END, content="x"), "anchor lies in a protected region"),
+        (Edit(op="replace", anchor=END, content="x"), "anchor is in a protected region"),
         (Edit(op="replace", anchor="a", content="a"), "changes nothing"),
         (Edit(op="rewrite", content="\n \t\n"), "no content"),
         (Edit(op="region", anchor="BODY", content="x"), "no such region; there are SLOW_UPDATE, APPENDIX"),

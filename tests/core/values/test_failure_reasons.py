@@ -20,11 +20,11 @@ from skillopt_airflow.core.values.failure_reasons import (
     advice,
     ending_status,
     error_status,
-    failed_with,
-    hopeless,
+    failure_http_status,
+    is_transient,
     lasting_error,
-    may_pass,
     share,
+    shared_lasting_failure,
 )
 from skillopt_airflow.core.values.types import Status, Trajectory
 from tests.core.provider_rows import ENDINGS, ERRORS, OTHERS, Row, error, failed_response, minimax
@@ -122,7 +122,7 @@ def failed_alike(number: int, kind: str) -> Trajectory:
 
 
 def test_every_lasting_error_has_its_advice() -> None:
-    assert not [status for status in range(600) if may_pass(status) and lasting_error(status)]
+    assert not [status for status in range(600) if is_transient(status) and lasting_error(status)]
     assert all(map(advice, range(600)))
     assert {status for status in range(600) if lasting_error(status)} == {400, 401, 402, 403, 404, 405, 422}
     assert {int(lasting_error(status)) for status in ADVICE} == set(ADVICE)
@@ -135,12 +135,12 @@ def test_a_chunk_is_given_up_exactly_if_its_first_items_failed_alike(kinds: list
     wanted = min(FIRST_ITEMS, items)
     looked_at = kinds[:wanted]
     alike = len(looked_at) == wanted and len(set(looked_at)) == 1 and looked_at[0] != ""
-    assert (hopeless([failed_alike(n, kind) for n, kind in enumerate(kinds)], items) is not None) is alike
+    assert (shared_lasting_failure([failed_alike(n, kind) for n, kind in enumerate(kinds)], items) is not None) is alike
 
 
 def test_the_reason_names_one_item() -> None:
     for items, count in ((200, 8), (3, 3)):
-        reason = hopeless([failed_alike(n, "401") for n in range(min(items, 20))], items)
+        reason = shared_lasting_failure([failed_alike(n, "401") for n in range(min(items, 20))], items)
         assert str(reason) == f"{count} of {count} items: model_error: no 0 (for example item i-0)"
 
 
@@ -197,7 +197,7 @@ def test_an_error_has_its_status_as_values_text_and_within_a_sentence(row: Row) 
 
 @pytest.mark.parametrize("row", [row for row in ERRORS if row.http_status == 200], ids=lambda row: row.sends)
 def test_an_error_that_comes_with_status_200_is_not_a_success(row: Row) -> None:
-    assert failed_with(row.body) == 400
+    assert failure_http_status(row.body) == 400
     assert error_status(400, row.body) is row.status
 
 
@@ -234,7 +234,7 @@ def test_the_gateways_own_codes_are_known(status: Status) -> None:
 def test_a_failure_sent_with_status_200_has_the_http_status_that_belongs_to_it(
     document: dict[str, Any], http_status: int
 ) -> None:
-    assert failed_with(document) == http_status
+    assert failure_http_status(document) == http_status
 
 
 def test_names_that_only_hold_another_one_are_other_endings() -> None:
@@ -255,7 +255,7 @@ JSON = st.recursive(
 def test_no_body_breaks_the_table(body: Any, http_status: int) -> None:
     assert error_status(http_status, body) in (None, Status.REFUSED, Status.TOO_LONG)
     if isinstance(body, dict):
-        failed = failed_with(body)
+        failed = failure_http_status(body)
         assert failed == 0 or 400 <= failed < 600
     ending_status(body)
 

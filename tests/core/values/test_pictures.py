@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.values.pictures import Part, Picture, is_picture, mark, marked, parts, picture_suffix, shown
+from skillopt_airflow.core.values.pictures import (
+    Part,
+    Picture,
+    is_picture,
+    mark,
+    marks_in,
+    message_parts,
+    parts,
+    picture_suffix,
+)
 from skillopt_airflow.core.values.types import Message
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\nrest", b"\xff\xd8\xffrest"
@@ -21,7 +30,7 @@ def test_pictures_stand_where_their_marks_do() -> None:
         Picture(PNG),
         f" and no {mark('c.png')}.",
     ]
-    assert marked(text) == ["a.png", "b.jpg", "a.png", "c.png"]
+    assert marks_in(text) == ["a.png", "b.jpg", "a.png", "c.png"]
     assert parts("", PICTURES) == [""]
     assert parts("  \n", {}) == ["  \n"]
     assert parts(mark("../a.png"), PICTURES) == [mark("../a.png")]
@@ -34,13 +43,13 @@ def test_no_text_is_lost_but_blanks_between_pictures(text: str) -> None:
 
     found = parts(text, PICTURES)
     assert "".join("".join(map(written, found)).split()) == "".join(text.split())
-    assert sum(isinstance(part, Picture) for part in found) == marked(text).count("a.png")
+    assert sum(isinstance(part, Picture) for part in found) == marks_in(text).count("a.png")
 
 
 def test_only_what_the_user_says_before_the_first_reply_has_pictures() -> None:
     text = mark("a.png")
     roles = ("system", "user", "user", "assistant", "user", "tool")
-    found = [pieces for _, pieces in shown([Message(role=role, content=text) for role in roles], PICTURES)]
+    found = [pieces for _, pieces in message_parts([Message(role=role, content=text) for role in roles], PICTURES)]
     assert found == [[text], [Picture(PNG)], [Picture(PNG)], [text], [text], [text]]
 
 

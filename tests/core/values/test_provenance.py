@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.values.edits import EditReport, apply_edits, consolidated_edit, note_edits
-from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill, continued, seed_lines, trace
+from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill, continue_origins, seed_lines, trace
 from skillopt_airflow.core.values.skill import REGIONS, SkillDocument
 from skillopt_airflow.core.values.types import AnyEditOp, Edit, Note
 
@@ -214,7 +214,7 @@ def test_origins_and_report_must_be_the_skill_s_own() -> None:
 def test_a_run_goes_on_with_the_lines_of_another_one_and_of_those_before() -> None:
     before, after = SkillDocument("one\ntwo\n"), SkillDocument("one\ntwo\nopened\n")
     origins = (LineOrigin(moment="a", edit=0), LineOrigin(moment="b", edit=1, run="first"), LineOrigin(moment="a"))
-    assert continued(before, origins, "second", after, "seed") == (
+    assert continue_origins(before, origins, "second", after, "seed") == (
         LineOrigin(moment="a", edit=0, run="second"),
         LineOrigin(moment="b", edit=1, run="first"),
         LineOrigin(moment="seed"),

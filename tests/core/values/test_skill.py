@@ -16,7 +16,7 @@ from skillopt_airflow.core.values.skill import (
     has_marker,
     length_warning,
     tokens_of,
-    weighed,
+    weighted_score,
     without_markers,
 )
 
@@ -118,7 +118,7 @@ def test_a_token_has_about_four_characters() -> None:
     assert density(0.5, SkillDocument("x" * 400)) == pytest.approx(5.0)
     assert density(0.5, SkillDocument("")) == pytest.approx(500.0)
     # A thousand tokens for a score of 1 have half of the weight.
-    assert weighed(1.0, SkillDocument("x" * 4000)) == pytest.approx(1 + DENSITY_WEIGHT / 2)
+    assert weighted_score(1.0, SkillDocument("x" * 4000)) == pytest.approx(1 + DENSITY_WEIGHT / 2)
 
 
 def test_a_skill_of_more_than_2000_tokens_gets_a_warning() -> None:
@@ -129,6 +129,6 @@ def test_a_skill_of_more_than_2000_tokens_gets_a_warning() -> None:
 
 @given(SKILLS, SKILLS, st.floats(0.0, 1.0))
 def test_density_adds_at_most_its_weight(skill: SkillDocument, other: SkillDocument, score: float) -> None:
-    assert score <= weighed(score, skill) <= score + DENSITY_WEIGHT
+    assert score <= weighted_score(score, skill) <= score + DENSITY_WEIGHT
     if tokens_of(skill) < tokens_of(other):
-        assert weighed(score, skill) >= weighed(score, other)
+        assert weighted_score(score, skill) >= weighted_score(score, other)

@@ -29,7 +29,7 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.docker.limits import host_options
-from skillopt_airflow.tasks.declared_task import declared
+from skillopt_airflow.tasks.declared_task import declared_benchmark
 from skillopt_airflow.tasks.protocols import JudgesRepository
 from skillopt_airflow.tasks.task_group import TaskGroup
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
@@ -305,7 +305,7 @@ def acting(harness: HarnessName, answer: str, action: tuple[str, dict[str, Any]]
 def test_the_server_gets_the_very_picture(cli_docker_host: str, harness: HarnessName):
     section = {"prompt": "{{ map }} Which?", "reference": "answer", "score": {"by": "exact"}, "pictures": ["map"]}
     task = TaskGroup.model_validate(section)
-    item = declared(task).item({"map": "a.png", "answer": "left"})
+    item = declared_benchmark(task).item({"map": "a.png", "answer": "left"})
     [file] = item.files
     content = io.BytesIO()
     Image.effect_noise((64, 48), 90).convert("RGB").save(content, "PNG")

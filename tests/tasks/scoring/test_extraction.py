@@ -109,7 +109,7 @@ def test_the_last_match_of_a_pattern(pattern: str, response: str, answer: str) -
 
 
 def test_a_bad_pattern_is_named() -> None:
-    with pytest.raises(ValidationError, match=r"no regular expression: '\(a': missing \)"):
+    with pytest.raises(ValidationError, match=r"regular expression: '\(a': missing \)"):
         RegexMatch(pattern="(a")
 
 

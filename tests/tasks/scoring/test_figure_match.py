@@ -31,7 +31,7 @@ from skillopt_airflow.tasks.scoring.figure_match import MAX_CHARS, FigureMatch
     ],
 )
 def test_the_table_of_the_official_scorer(expected: str, answer: str, tolerance: float, score: float) -> None:
-    judged = FigureMatch(relative=tolerance).judge(answer, expected, {})
+    judged = FigureMatch(relative=tolerance).score(answer, expected, {})
     assert (judged.hard, judged.soft) == (score, score)
 
 

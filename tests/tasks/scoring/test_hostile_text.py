@@ -77,7 +77,7 @@ def extraction(name: str) -> Extraction:
 def judging(rule: JsonObject, public: JsonObject, reference: Any) -> Callable[[str], Score]:
     made: Scoring = SCORING_RULES[str(rule["by"])].model_validate(rule)
     made.check(reference, public)
-    return lambda answer: made.judge(answer, reference, public)
+    return lambda answer: made.score(answer, reference, public)
 
 
 RULES = [
@@ -160,7 +160,7 @@ def test_a_choice_is_found_at_the_beginning_of_a_long_response_and_a_regular_exp
 @pytest.mark.parametrize("depth", [*range(900, 1000, 7), 5_000])
 def test_a_nested_answer_is_scored_as_0(depth: int) -> None:
     answer = '{"a": ' + "[" * depth + "]" * depth + "}"
-    assert JsonFields().judge(answer, {"a": 1}, {}).hard == 0.0
+    assert JsonFields().score(answer, {"a": 1}, {}).hard == 0.0
     extraction("json").extract(answer)
 
 

@@ -37,27 +37,27 @@ SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 )
 def test_the_share_of_fields_that_are_right(rule: JsonFields, change: dict[str, JsonValue], soft: float) -> None:
     rule.check(BILL, {})
-    score = rule.judge(f"So: {json.dumps(BILL | change)}", BILL, {})
+    score = rule.score(f"So: {json.dumps(BILL | change)}", BILL, {})
     assert score.soft == pytest.approx(soft)
     assert score.hard == float(soft == 1.0)
 
 
 def test_a_missing_field_counts_as_null_also_of_a_reference_that_is_a_text() -> None:
     without = {name: value for name, value in BILL.items() if name not in ("note", "total")}
-    score = JsonFields().judge(json.dumps(without), json.dumps(BILL), {})
+    score = JsonFields().score(json.dumps(without), json.dumps(BILL), {})
     assert score.soft == pytest.approx(0.8)
     assert '{"total": 42.5}' in score.feedback
-    assert JsonFields().judge("So: {}", BILL, {}).soft == pytest.approx(0.2)
+    assert JsonFields().score("So: {}", BILL, {}).soft == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("after", [' The form is {"fields": {}}.', "\n```json\n{}\n```", '\n```\n{"note ": 1}\n```'])
 def test_a_later_object_without_such_a_field_replaces_no_answer(after: str) -> None:
-    assert JsonFields().judge(json.dumps(BILL) + after, BILL, {}).hard == 1.0
+    assert JsonFields().score(json.dumps(BILL) + after, BILL, {}).hard == 1.0
 
 
 @pytest.mark.parametrize("answer", ["none", "[1]"])
 def test_an_answer_without_an_object_is_wrong(answer: str) -> None:
-    score = CHOSEN.judge(answer, BILL, {})
+    score = CHOSEN.score(answer, BILL, {})
     assert (score.hard, score.soft) == (0.0, 0.0)
     assert score.feedback.endswith(f'"{answer}"')
 
@@ -85,12 +85,12 @@ def test_a_rule_of_a_field_that_is_unknown_is_named() -> None:
 @given(st.dictionaries(st.text(), SIMPLE, min_size=1))
 def test_the_reference_itself_is_right(reference: dict[str, Any]) -> None:
     JsonFields().check(reference, {})
-    assert JsonFields().judge(json.dumps(reference), reference, {}).hard == 1.0
+    assert JsonFields().score(json.dumps(reference), reference, {}).hard == 1.0
 
 
 @given(st.dictionaries(st.text(), SIMPLE, min_size=1), st.dictionaries(st.text(), SIMPLE))
 def test_all_fields_right_is_a_share_of_one(reference: dict[str, Any], answered: dict[str, Any]) -> None:
-    score = JsonFields().judge(json.dumps(answered), reference, {})
+    score = JsonFields().score(json.dumps(answered), reference, {})
     assert 0.0 <= score.soft <= 1.0
     assert (score.hard == 1.0) == (score.soft == 1.0)
 
@@ -117,9 +117,9 @@ CITIES = ["Paris", "Rome", "Bonn"]
     ],
 )
 def test_a_list_is_read_in_many_forms(answer: str) -> None:
-    score = ListMatch().judge(answer, CITIES, {})
+    score = ListMatch().score(answer, CITIES, {})
     assert (score.hard, score.soft) == (1.0, 1.0)
-    in_order = [ListMatch(ordered=True).judge(answer, order, {}).hard for order in (CITIES, ["Rome", "Paris", "Bonn"])]
+    in_order = [ListMatch(ordered=True).score(answer, order, {}).hard for order in (CITIES, ["Rome", "Paris", "Bonn"])]
     assert in_order == [0, 1]
 
 
@@ -151,7 +151,7 @@ def test_a_list_is_read_in_many_forms(answer: str) -> None:
 )
 def test_all_entries_and_no_others_are_right(rule: ListMatch, answer: str, reference: JsonValue, soft: float) -> None:
     rule.check(reference, {})
-    score = rule.judge(answer, reference, {})
+    score = rule.score(answer, reference, {})
     assert (score.hard, score.soft) == (float(soft == 1), pytest.approx(soft))
 
 
@@ -180,18 +180,18 @@ def test_any_order_is_right_and_one_entry_more_or_less_is_wrong(
 ) -> None:
     shuffled = wanted[:]
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert ListMatch().judge(between.join(shuffled), wanted, {}).hard == 1.0
-    assert ListMatch().judge(json.dumps(shuffled), wanted, {}).hard == 1.0
-    assert ListMatch(ordered=True).judge(between.join(wanted), wanted, {}).hard == 1.0
-    assert ListMatch().judge(between.join([*shuffled, others[0]]), wanted, {}).hard == 0.0
-    assert ListMatch().judge(between.join(shuffled[1:]), wanted, {}).hard == 0.0
-    assert 0.0 <= ListMatch().judge(between.join(others), wanted, {}).soft <= 1.0
+    assert ListMatch().score(between.join(shuffled), wanted, {}).hard == 1.0
+    assert ListMatch().score(json.dumps(shuffled), wanted, {}).hard == 1.0
+    assert ListMatch(ordered=True).score(between.join(wanted), wanted, {}).hard == 1.0
+    assert ListMatch().score(between.join([*shuffled, others[0]]), wanted, {}).hard == 0.0
+    assert ListMatch().score(between.join(shuffled[1:]), wanted, {}).hard == 0.0
+    assert 0.0 <= ListMatch().score(between.join(others), wanted, {}).soft <= 1.0
 
 
 @pytest.mark.parametrize("answer", ["a, " * 30_000, " " * 10**5 + "b", "- " * 50_000, "1," * 50_000])
 def test_a_long_answer_takes_little_time(answer: str) -> None:
     start = time.process_time()
-    ListMatch().judge(answer, CITIES, {})
+    ListMatch().score(answer, CITIES, {})
     assert time.process_time() - start < 5
 
 

@@ -74,7 +74,7 @@ def test_a_text_without_a_number(text: str) -> None:
 )
 def test_what_is_right(reference: JsonValue, answer: str, rule: NumberMatch, right: bool) -> None:
     rule.check(reference, {})
-    score = rule.judge(answer, reference, {})
+    score = rule.score(answer, reference, {})
     assert (score.hard, score.soft) == (right, right)
 
 
@@ -87,13 +87,13 @@ def test_a_reference_without_one_number_is_explained(reference: JsonValue) -> No
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12, places=4))
 def test_separators_and_currency_do_not_change_a_number(number: object) -> None:
     for spelling in (f"{number}", f"{number:,}", f"{number} dollars", f"= {number}."):
-        assert NumberMatch().judge(spelling, str(number), {}).hard == 1.0, spelling
+        assert NumberMatch().score(spelling, str(number), {}).hard == 1.0, spelling
 
 
 @given(st.integers(-1000, 1000), st.integers(-1000, 1000), st.integers(0, 50))
 def test_a_wider_tolerance_accepts_no_less(answered: int, expected: int, tolerance: int) -> None:
     judged = [
-        NumberMatch(absolute=allowed).judge(str(answered), expected, {}).hard
+        NumberMatch(absolute=allowed).score(str(answered), expected, {}).hard
         for allowed in (0, tolerance, tolerance + 1)
     ]
     assert judged == sorted(judged)
@@ -102,7 +102,7 @@ def test_a_wider_tolerance_accepts_no_less(answered: int, expected: int, toleran
 
 @given(st.text(alphabet="0123456789.,/-+%$ e^()x*{}\\", max_size=60))
 def test_any_text_is_read(text: str) -> None:
-    assert NumberMatch().judge(text, 1, {}).hard in (0.0, 1.0)
+    assert NumberMatch().score(text, 1, {}).hard in (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_token_f1_is_symmetric_and_bounded(one: str, other: str) -> None:
 )
 def test_what_is_right(rule: Scoring, answer: str, reference: str, hard: float, soft: float) -> None:
     rule.check(reference, {})
-    score = rule.judge(answer, reference, {})
+    score = rule.score(answer, reference, {})
     assert (score.hard, score.soft) == (hard, pytest.approx(soft))
 
 
@@ -168,13 +168,13 @@ def test_a_reference_that_is_of_no_use_is_explained(rule: Scoring, reference: st
 
 @given(st.sampled_from([Exact(), NORMALIZED, TokenF1()]), st.text(min_size=1, max_size=40).filter(str.strip))
 def test_the_reference_itself_is_right(rule: Scoring, text: str) -> None:
-    score = rule.judge(text, [text, "other"], {})
+    score = rule.score(text, [text, "other"], {})
     assert (score.hard, score.soft) == (1.0, 1.0)
 
 
 @given(st.text(max_size=20), st.text("Nile ", min_size=1, max_size=20).filter(normalize), st.text(max_size=20))
 def test_what_surrounds_the_reference_does_not_keep_it_from_being_contained(before: str, text: str, after: str) -> None:
-    assert Contains().judge(f"{before} {text} {after}", text, {}).hard == 1.0
+    assert Contains().score(f"{before} {text} {after}", text, {}).hard == 1.0
 
 
 short = st.text("abc ", max_size=12)
@@ -195,14 +195,14 @@ short = st.text("abc ", max_size=12)
     ],
 )
 def test_scores_of_docvqa(answer: str, reference: str | list[str], soft: float) -> None:
-    score = Anls().judge(answer, reference, {})
+    score = Anls().score(answer, reference, {})
     assert score.soft == pytest.approx(soft, abs=1e-4)
     assert score.hard == float(soft == 1.0)
 
 
 def test_the_threshold_may_be_another() -> None:
-    assert Anls(threshold=1.0).judge("ab", "ac", {}).soft == 0.5
-    assert Anls(threshold=0.2).judge("1998", "1996", {}).soft == 0.0
+    assert Anls(threshold=1.0).score("ab", "ac", {}).soft == 0.5
+    assert Anls(threshold=0.2).score("1998", "1996", {}).soft == 0.0
 
 
 @given(short, short, short)

@@ -16,7 +16,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.gate.night_verdict import MEMORY, RECENT, NightMean, NightVerdict, gain
-from skillopt_airflow.core.gate.paired import differences, of_difference, paired
+from skillopt_airflow.core.gate.paired import difference_interval, differences, paired
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import JsonObject, Split, Status
 from skillopt_airflow.quality.fresh_items import content, fingerprint
@@ -410,7 +410,7 @@ def test_pooled_nights_are_one_observation_each_and_rest_on_the_groups_of_their_
     assert pooled.old == pooled.new
     assert (pooled.old.pairs, pooled.old.groups) == (8, 2)
     changes = [[1.0, 1.0, 1.0, -1.0], [0.0, 0.0, 1.0, -1.0]]
-    assert (pooled.old.low, pooled.old.high) == of_difference(changes)
+    assert (pooled.old.low, pooled.old.high) == difference_interval(changes)
     means = [NightMean(mean=0.5, variance=0.75, count=2), NightMean(mean=0.0, variance=0.5, count=2)]
     assert pooled.new_p == gain(means, MEMORY)
 

@@ -47,7 +47,7 @@ from skillopt_airflow.training.report.reporting import view_of, write_report
 from skillopt_airflow.training.rollouts.evaluation import measured
 from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan, find_chunk
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.spending import remaining_limits, total_spent
+from skillopt_airflow.training.run.spending import limits_of_run, total_spent
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
 from tests.training.local_store import LocalStore
@@ -332,7 +332,7 @@ def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) 
         train__num_epochs=1, train__steps_per_epoch=1, budget__max_calls=10_000, evaluation__eval_test=False
     )
     training()
-    left = remaining_limits(training.run).calls
+    left = limits_of_run(training.run).calls
     assert left is not None
     short = copy.copy(training)
     spent = 10_000 - left
@@ -360,7 +360,7 @@ def test_a_publication_that_needs_no_rollout_is_judged_under_a_budget_that_is_us
     spent = total_spent(training.run).calls
     ref = training.run.ref.model_copy(update={"overrides": {"budget.max_calls": spent}})
     training.run = TrainingRun(ref, training.models)
-    assert remaining_limits(training.run).calls == 0
+    assert limits_of_run(training.run).calls == 0
     assert plan_publication(training.run, artifacts, NAME, PublishingGroup()) == []
     assert contestants(training, NAME).withheld == ""
 

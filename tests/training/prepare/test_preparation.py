@@ -10,7 +10,7 @@ import pytest
 
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate.run_gates import Question, item_mark
-from skillopt_airflow.core.run.budget import MEASURING, ModelPrice
+from skillopt_airflow.core.run.budget import MEASURING_ROLES, ModelPrice
 from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.training.champion.night import conclude_night
 from skillopt_airflow.training.champion.night_plan import Commands, prepare_night
@@ -114,7 +114,7 @@ def test_a_settled_night_keeps_its_items_and_asks_no_model(tmp_path: Path) -> No
         return training
 
     first = done()
-    assert first.models.checked == [MEASURING]
+    assert first.models.checked == [MEASURING_ROLES]
     stored = first.run.keys.items(Split.FRESH)
     before = nights.store.get_bytes(stored)
     stored_night(tmp_path, 2)
@@ -163,7 +163,7 @@ def test_where_skills_are_only_measured_a_budget_in_dollars_needs_the_prices_of_
     prepare: Callable[..., object], tmp_path: Path
 ) -> None:
     for prices, unknown in (({}, f"the target {TARGET} and the judge {JUDGE}"), (PRICED, f"the judge {JUDGE}")):
-        with pytest.raises(ConfigError, match=rf"^budget\.max_usd = 1: no price is known for {unknown}; "):
+        with pytest.raises(ConfigError, match=rf"^budget\.max_usd = 1: no price is known for {unknown}\. "):
             prepare(tmp_path, budget__max_usd=1.0, budget__prices=prices, model__judge=JUDGE)
     # Nobody asks the optimizer.
     assert prepare(tmp_path, budget__max_usd=1.0, budget__prices=PRICED)
@@ -177,7 +177,7 @@ def test_the_seed_of_an_evaluation_is_the_one_that_a_training_has_measured() -> 
     assert training.rollouts
     assert not evaluation.rollouts
     # It checks no model that it doesn't ask.
-    assert evaluation.models.checked == [MEASURING]
+    assert evaluation.models.checked == [MEASURING_ROLES]
 
 
 def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:

@@ -17,7 +17,7 @@ from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE
 from skillopt_airflow.training.report.matrix import conclude_matrix, prepare_matrix
 from skillopt_airflow.training.rollouts.evaluation import by_type, measured
 from skillopt_airflow.training.rollouts.rollout_plan import find_chunk
-from skillopt_airflow.training.run.spending import remaining_limits
+from skillopt_airflow.training.run.spending import limits_of_run
 from skillopt_airflow.training.step.seed_and_final import with_run_regions
 from tests.store.test_artifacts import provenance
 from tests.training.matrix_training import BETTER, OTHER, TARGET, MatrixTraining, asked, of_cell, one_cell
@@ -181,7 +181,7 @@ def test_each_cell_has_an_equal_part_of_the_budget_at_its_targets_price() -> Non
     # A call reads 100 tokens and writes 20.
     paid = [24 * (100 * price + 20 * 10 * price) / 1e6 for price in (1.0, 2.0)]
     for run, cost in zip(plan.runs, paid, strict=True):
-        left = remaining_limits(run)
+        left = limits_of_run(run)
         assert (left.calls, left.usd) == (50 - 24, pytest.approx(0.5 - cost))
     matrix = conclude_matrix(plan.runs, plan.skills, request.splits, None)
     assert (matrix.spent.calls, matrix.spent.usd) == (48, pytest.approx(sum(paid)))

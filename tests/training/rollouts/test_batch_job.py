@@ -10,7 +10,7 @@ from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.values.types import Split, Status
 from skillopt_airflow.training.rollouts.batch_job import FRAME_BYTES, BatchWork, _rows
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, store_plan
-from skillopt_airflow.training.run.spending import remaining_limits, share_records
+from skillopt_airflow.training.run.spending import limits_of_run, share_records
 from skillopt_airflow.training.step import seed_and_final
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
@@ -156,7 +156,7 @@ def test_a_job_is_settled_once_though_the_store_goes_away_behind_its_answers(los
     training.prepare()
     run, work = training.run, work_of(training)
     assert work.reserve().calls == 10
-    assert remaining_limits(run).calls == 99 - 10
+    assert limits_of_run(run).calls == 99 - 10
     work.begin(MAX_REQUESTS, MAX_BYTES)
     with monkeypatch.context() as patched:
         patched.setattr(run.store, lost, Mock(side_effect=StoreError("no bucket")))
@@ -166,7 +166,7 @@ def test_a_job_is_settled_once_though_the_store_goes_away_behind_its_answers(los
     assert again.under_way
     again.record("answers.jsonl")
     assert not work_of(training).under_way
-    assert remaining_limits(run).calls == 99 - 10
+    assert limits_of_run(run).calls == 99 - 10
     assert not share_records(run)
 
 

@@ -19,7 +19,7 @@ from skillopt_airflow.core.errors import ProcessLost, SandboxError
 from skillopt_airflow.core.values.types import Item, Rollout, Status, Trajectory
 from skillopt_airflow.sandbox.staging import is_locked
 from skillopt_airflow.sandbox.task_workload import Outcome
-from skillopt_airflow.tasks.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.tasks.repository_tests import PATCH_FILE, Canaries, RepositoryTestRun, RepositoryTests, RunEnd
 from skillopt_airflow.training.rollouts import judging
 from skillopt_airflow.training.rollouts.judging import Case, score_files, score_repository
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload
@@ -344,13 +344,13 @@ class Runs:
     def __init__(self) -> None:
         self.orders: list[RepositoryTests] = []
 
-    def __call__(self, item: Item, wanted: RepositoryTests) -> TestedRepository:
+    def __call__(self, item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
         self.orders.append(wanted)
-        canaries = Canaries.drawn("pytest", wanted.files, random.Random(0))
+        canaries = Canaries.draw("pytest", wanted.files, random.Random(0))
         passed = (f"{canaries.first}::{canaries.passing[0]}", f"{canaries.last}::{canaries.passing[1]}", FIXED, STAYED)
         lines = [f"PASSED {one}" for one in passed] + [f"FAILED {canaries.last}::{canaries.failing} - assert 1 == 2"]
         text = "\n".join(["=== short test summary info ===", *lines, "=== 1 failed, 4 passed in 0.01s ===", ""])
-        return TestedRepository(end=RunEnd.RAN, output=text, exit_status=1, canaries=canaries)
+        return RepositoryTestRun(end=RunEnd.RAN, output=text, exit_status=1, canaries=canaries)
 
 
 def judged(change: bytes, run: Any, recorded: str = "") -> Rollout:
@@ -397,7 +397,7 @@ def test_a_change_that_is_too_large_is_not_judged() -> None:
     assert found.score.feedback.startswith("too_large: ")
 
 
-def away(item: Item, wanted: RepositoryTests) -> TestedRepository:
+def away(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
     raise SandboxError("the engine went away")
 
 

@@ -20,7 +20,7 @@ from skillopt_airflow.training.rollouts.rollout_plan import Chunk, ids, store_pl
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload
 from skillopt_airflow.training.run.run import TrainingRun, contents
 from skillopt_airflow.training.run.run_record import RunRef
-from skillopt_airflow.training.run.spending import remaining_limits, share_records
+from skillopt_airflow.training.run.spending import limits_of_run, share_records
 from skillopt_airflow.training.step.seed_and_final import seed_plan
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training, call
@@ -125,7 +125,7 @@ def test_rollouts_and_judge_share_what_a_chunk_may_spend() -> None:
     for chunk in chunks:
         chunk.release_budget()
     # The second has died, as far as anybody can tell.
-    assert remaining_limits(training.run).calls == 101 - 1 - 12
+    assert limits_of_run(training.run).calls == 101 - 1 - 12
 
 
 @pytest.mark.nightly

@@ -12,7 +12,7 @@ from PIL import Image
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
-from skillopt_airflow.core.values.pictures import marked
+from skillopt_airflow.core.values.pictures import marks_in
 from skillopt_airflow.core.values.types import DATA_SPLITS, Split
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.prepare.data_items import unusable_items
@@ -78,7 +78,7 @@ def test_each_picture_is_stored_once_and_found_by_its_item(folder: Path) -> None
         assert (image.format, image.size) == ("PNG", (750, 1000))
         assert image.getpixel((1, 1)) == (int(item.id[1:]) % 10, 0, 0)
         assert contents(run, item.files) == {name: content}
-        assert marked(run.benchmark.messages(item.public, "")[-1].content) == [name]
+        assert marks_in(run.benchmark.messages(item.public, "")[-1].content) == [name]
     # Rows name pictures; only the store of files holds them.
     assert all(len(run.store.get_bytes(key)) < 100_000 for key in run.store.list_keys("") if key not in keys)
 

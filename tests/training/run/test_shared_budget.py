@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.run.spending import BudgetShare, remaining_limits
+from skillopt_airflow.training.run.spending import BudgetShare, limits_of_run
 from tests.gateway.scripted_provider import ScriptedProvider, completion
 from tests.training import spending_host
 from tests.training.in_process import Training, configured
@@ -64,7 +64,7 @@ def test_hosts_that_share_nothing_but_the_object_store_make_no_more_calls_than_t
     stored = len(list(training.run.usage.calls("searchqa", "hosts")))
     assert made <= most
     assert killed or made == stored == hosts * (most // hosts)
-    left = remaining_limits(training.run).calls
+    left = limits_of_run(training.run).calls
     assert left is not None
     assert made + left <= most
     assert begun(BudgetShare(training.run, training.run.timeline[0], "afterwards", "0"), most) == left

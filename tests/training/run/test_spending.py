@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import BudgetUsedUp, StoreError
-from skillopt_airflow.core.run.budget import spent
+from skillopt_airflow.core.run.budget import total_spending
 from skillopt_airflow.core.values.pictures import NO_PICTURES
 from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.spending import AHEAD, BudgetShare, remaining_limits, share_records, stop_reason
+from skillopt_airflow.training.run.spending import AHEAD, BudgetShare, limits_of_run, share_records, stop_reason_at
 from skillopt_airflow.training.run.stage_models import open_assistants
 from tests.training.in_process import InProcessConnections, Training, call
 from tests.training.local_store import LocalStore
@@ -33,9 +33,9 @@ def training() -> Training:
 def test_a_run_has_left_what_no_call_of_target_and_optimizer_cost(training: Training) -> None:
     run = training.run
     rows = [row.call for row in run.usage.read(run.ref.benchmark, run.ref.run)]
-    total = spent(rows, run.record.prices)
+    total = total_spending(rows, run.record.prices)
     assert {call.role for call in rows} == {"target", "optimizer"}
-    left = remaining_limits(run)
+    left = limits_of_run(run)
     assert (left.calls, left.tokens) == (10_000 - total.calls, 10_000_000 - total.tokens)
     assert total.usd is not None
     assert left.usd == pytest.approx(100.0 - total.usd)
@@ -50,7 +50,7 @@ def test_a_gate_that_is_decided_again_sees_nothing_of_what_was_spent_later() -> 
     limited()
     run = limited.run
     assert run.timeline[-2].kind == "slow_update"
-    assert [stop_reason(run, moment) for moment in run.timeline[1:-2]] == [""] * 5
+    assert [stop_reason_at(run, moment) for moment in run.timeline[1:-2]] == [""] * 5
 
 
 EQUAL_PRICES = {f"openai-chat:stand-in-{role}": {"input": 1.0, "output": 4.0} for role in ("target", "optimizer")}
@@ -176,12 +176,12 @@ def test_no_call_is_made_beyond_the_budget_whatever_dies(
             getattr(stage, event)(task)
         made = sum(one.made for one in stages)
         assert made <= most
-        left = remaining_limits(run).calls
+        left = limits_of_run(run).calls
         assert left is not None
         assert 0 <= left <= most - len(list(run.usage.calls("searchqa", run.account)))
     stages[-1].end()
     # What is left may all be spent, and nothing else.
-    left = remaining_limits(run).calls
+    left = limits_of_run(run).calls
     assert begun(share(run, stage="last"), most + 1) == left
     assert sum(one.made for one in stages) + left <= most
 
@@ -228,7 +228,7 @@ def test_a_share_is_recorded_before_it_is_spent_and_free_once_its_calls_are_stor
     one.store([CALL] * (AHEAD + 1))
     one.close()
     assert not share_records(run)
-    assert remaining_limits(run).calls == 1000 - AHEAD - 1
+    assert limits_of_run(run).calls == 1000 - AHEAD - 1
 
 
 def test_calls_that_nobody_stored_stay_spent() -> None:
@@ -237,12 +237,12 @@ def test_calls_that_nobody_stored_stay_spent() -> None:
     assert begun(one, 9) == 9
     one.store([CALL] * 4)
     one.close()
-    assert remaining_limits(run).calls == 1000 - 9
+    assert limits_of_run(run).calls == 1000 - 9
     # So does what a task held that died, and no step is begun for which it leaves no room.
     assert begun(share(run, "1"), 1) == 1
-    assert remaining_limits(run).calls == 1000 - 9 - AHEAD
+    assert limits_of_run(run).calls == 1000 - 9 - AHEAD
     tight = TrainingRun(run.ref.model_copy(update={"overrides": {"budget.max_calls": 9 + AHEAD}}), run.connections)
-    assert stop_reason(tight, run.timeline[1]).startswith("budget.max_calls")
+    assert stop_reason_at(tight, run.timeline[1]).startswith("budget.max_calls")
 
 
 def test_each_task_of_a_stage_has_its_part_whenever_it_begins() -> None:
@@ -306,7 +306,7 @@ def test_questions_of_a_stage_are_within_its_budget_and_wait_for_their_turn() ->
             ask("three?")
         # The answer is stored.
         ask("two?")
-    assert remaining_limits(training.run).used_up == "budget.max_calls"
+    assert limits_of_run(training.run).used_up == "budget.max_calls"
 
 
 def test_a_training_ends_within_its_budget_whatever_stage_it_is_in() -> None:

@@ -1,5 +1,5 @@
-"""Every knob of a training, with its default.
+"""The knobs of a training and their defaults.
 
-Enter by train_config.py, which joins the groups; each group holds its knobs and says their units.
-The section `task` is read in tasks/task_group.py; files of settings are read in training/prepare/benchmark_settings.py.
+Start with train_config.py, which joins the groups; each group documents its knobs and their units.
+tasks/task_group.py reads the section `task`, and training/prepare/benchmark_settings.py reads files of settings.
 """

@@ -1,4 +1,4 @@
-"""An administrator's settings for a whole Airflow: defaults of knobs, and limits of what a run may ask for."""
+"""An administrator's settings for an Airflow deployment: defaults of knobs, and limits on the requests of runs."""
 
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -28,51 +28,51 @@ HOST_LIMITS = (
     "sandbox.memory",
     "sandbox.output_mb",
 )
-"""Limits on what a run takes of the hosts that it shares with others: a run can lower them."""
+"""Limits on a run's use of shared hosts, which a run can only lower."""
 _SIZES = {"k": 1, "m": 1024, "g": 1024**2}
 S3 = "s3://"
 
 
 class Allowed(Group):
-    """Patterns of what a run may name beside what its benchmark does, in which `*` stands for any characters."""
+    """Patterns of resources that a run may name in addition to its benchmark's; `*` matches any characters."""
 
     connections: tuple[str, ...] = ()
     """Ids of Airflow connections: of models, the object store, search servers, Docker engines and clusters."""
     storage: tuple[str, ...] = ()
-    """Where runs and skills are stored, such as s3://team-a/*."""
+    """Locations for runs and skills, such as s3://team-a/*."""
     data: tuple[str, ...] = ()
-    """Addresses of data sets, corpora and skills: s3://..., or paths of the workers, which have no folder ..."""
+    """Addresses of datasets, corpora and skills: s3://... URLs, or paths on the workers without `..`."""
     images: tuple[str, ...] = ()
-    """Images, and registries of them."""
+    """Images and registries."""
     unapproved: bool = False
-    """Whether a run may publish, and a night roll back, without the approval that its benchmark asks for."""
+    """True if runs may publish, and nights roll back, without the approval that the benchmark requires."""
 
     @model_validator(mode="before")
     @classmethod
     def _everything(cls, given: Any) -> Any:
         if isinstance(given, str) and given != "everything":
-            raise ValueError("it holds patterns by kind, or is everything")
+            raise ValueError("expected patterns by kind, or everything")
         return dict.fromkeys(cls.model_fields, ("*",)) | {"unapproved": True} if given == "everything" else given
 
 
 class Deployment(Group):
-    """The content of an administrator's file."""
+    """The administrator's file."""
 
     defaults: dict[str, Any] = Field(default_factory=dict)
-    """Knobs by group, as in a benchmark.yaml, which wins over them."""
+    """Knobs by group; benchmark.yaml takes precedence."""
     allowed: Allowed = Allowed()
-    """What a run may name that its benchmark.yaml and these defaults do not."""
+    """Resources that a run may name in addition to those in benchmark.yaml and these defaults."""
     shared_folders: tuple[str, ...] = ()
-    """Patterns of paths that all hosts have in common, for data that is not in S3."""
+    """Patterns of paths that all hosts share, for data outside S3."""
 
 
-def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[str]:
-    """Return a sentence for each knob with a value that a run may not ask for.
+def disallowed_knobs(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[str]:
+    """Return a sentence for each knob whose value a run may not choose.
 
     Args:
         asked: the configuration of the run.
-        own: that of the benchmark, or of the finished run that is asked again: what it names, everybody may.
-        allowed: what else they may.
+        own: the configuration of the benchmark, or of the finished run that is repeated; any run may use its values.
+        allowed: additional allowed values.
     """
     return [
         *_unlisted(CONNECTIONS, "connections", allowed.connections, asked, own),
@@ -90,14 +90,14 @@ def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[
 
 
 def address_not_allowed(path: str, address: str, allowed: Allowed) -> list[str]:
-    """Return the sentence about an address of data or a skill which may not be named; none if it may.
+    """Return a sentence about an address of data or a skill if it isn't allowed; else an empty list.
 
-    A path that stays below the benchmark's folder may be, and what is no address.
+    Paths below the benchmark's folder are allowed, and so are values that aren't addresses.
 
     Args:
-        path: what asks for it, such as data.uri.
-        address: an s3:// or file:// address or a path; of a skill also its text or its version.
-        allowed: what may be named.
+        path: the knob, such as data.uri.
+        address: an s3:// or file:// URL or a path; for a skill also its text or version.
+        allowed: the administrator's patterns.
     """
     if path not in ADDRESSES[:-1] and not address.startswith(S3):
         return []
@@ -109,17 +109,17 @@ def address_not_allowed(path: str, address: str, allowed: Allowed) -> list[str]:
 
 
 def images_not_allowed(names: Sequence[str], registry: str, allowed: Allowed) -> list[str]:
-    """Return a sentence for each image that records name and that no run may pull.
+    """Return a sentence for each image in records that runs may not pull.
 
     Args:
-        names: images as the records name them.
-        registry: `sandbox.item_registry`, which goes in front of the names; it is checked as a knob.
-        allowed: `images` has to match a name with a registry's host, and every name if it has any patterns.
+        names: the images in the records.
+        registry: `sandbox.item_registry`, the prefix of the names, which is checked as a knob.
+        allowed: `images` must match names with a registry's host; if it has any patterns, it must match all names.
     """
     if registry:
         return []
     return [
-        f"the data names the image {name!r}: set sandbox.item_registry, or have an administrator list it in "
+        f"the data names the image {name!r}. Set sandbox.item_registry, or ask an administrator to list the image in "
         "allowed.images"
         for name in names
         if (allowed.images or _has_host(name)) and not _matches(name, allowed.images)
@@ -145,8 +145,8 @@ def _raised(asked: TrainConfig, own: TrainConfig) -> Iterator[str]:
         value, most = _value(asked, path), _value(own, path)
         if _amount(value) > _amount(most):
             yield (
-                f"{path} = {value}: a run may lower this limit of the hosts, but not raise it above {most}. "
-                "Raise it in benchmark.yaml, or in the defaults of the administrator's file"
+                f"{path} = {value}: a run can't raise this limit of the hosts above {most}. Raise it in "
+                "benchmark.yaml, or in the defaults of the administrator's file"
             )
 
 
@@ -165,17 +165,20 @@ def _unapproved(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> Itera
     if not own.publishing.approval or allowed.unapproved:
         return
     if not asked.publishing.approval:
-        yield "publishing.approval = False: the benchmark asks for an approval; allowed.unapproved lets runs do without"
+        yield (
+            "publishing.approval = False: the benchmark requires approval. Ask an administrator to set "
+            "allowed.unapproved"
+        )
     if asked.regate.on_demote == "rollback" != own.regate.on_demote:
         yield (
-            "regate.on_demote = 'rollback': the benchmark asks for an approval, which the night would not wait for; "
-            "allowed.unapproved lets nights do without"
+            "regate.on_demote = 'rollback': the benchmark requires approval, and nights don't wait for it. Ask an "
+            "administrator to set allowed.unapproved"
         )
 
 
 def _sentence(path: str, value: str, kind: str, patterns: Sequence[str]) -> str:
     listed = f"allowed.{kind} has {', '.join(patterns)}" if patterns else f"allowed.{kind} has nothing"
-    return f"{path} = {value!r}: a run may name what benchmark.yaml names, and what an administrator lists; {listed}"
+    return f"{path} = {value!r}: neither benchmark.yaml names it nor an administrator allows it; {listed}"
 
 
 def _matches(value: str, patterns: Sequence[str]) -> bool:
@@ -183,7 +186,7 @@ def _matches(value: str, patterns: Sequence[str]) -> bool:
 
 
 def plain_address(address: str) -> str:
-    """Return an address without steps out of the folder that it seems to be in; that of a file as its path."""
+    """Return an address with `..` resolved, and a file:// URL as its path."""
     scheme, found, rest = address.partition("://")
     if not found:
         return posixpath.normpath(address)

@@ -1,4 +1,4 @@
-"""The base of all groups of the configuration, merging its layers, and saying which of its keys are wrong."""
+"""The base of configuration groups, merging of layers, and messages about invalid keys."""
 
 import ast
 import inspect
@@ -20,7 +20,7 @@ ObjectName = Annotated[str, Field(min_length=1)]
 
 
 def spelled(pattern: str, how: str) -> BeforeValidator:
-    """Return the check of a text that has to match all of a pattern; the error says how to write it instead."""
+    """Return a check that a string matches a whole pattern; `how` is the error message."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
@@ -37,10 +37,10 @@ class Group(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe each field by the text below it.
+        """Add the docstring of each field as its description.
 
-        pydantic's `use_attribute_docstrings` looks for it in every process that imports the class, and takes longer
-        there than the rest of a DAG file does; only forms need it.
+        pydantic's `use_attribute_docstrings` reads them in every process that imports the class, which takes longer
+        than the rest of a DAG file. Only forms need them.
         """
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema)["properties"]
@@ -50,7 +50,7 @@ class Group(BaseModel):
 
 
 def _texts_below(group: type[Group]) -> dict[str, str]:
-    """Return the texts that stand below the fields of a group, by field."""
+    """Return the docstrings of a group's fields by field."""
     [definition] = ast.parse(inspect.getsource(group)).body
     texts = dict[str, str]()
     for field, text in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
@@ -61,18 +61,18 @@ def _texts_below(group: type[Group]) -> dict[str, str]:
 
 
 OPTIONAL = frozenset({"task"})
-"""Groups that may be missing, and then are None."""
+"""Groups that can be missing, and are None then."""
 NAMES_OF_RULES = ("from", "by")
-"""Keys that choose a rule, which decides on its other keys."""
+"""Keys that select a rule, which has its own other keys."""
 
 
 def merge_layers(layers: Iterable[Mapping[str, Any]], groups: Collection[str]) -> dict[str, Any]:
-    """Merge layers that hold knobs by group; later ones win.
+    """Merge layers of knobs by group; later ones win.
 
-    Knobs that hold keys and values are merged in OPTIONAL alone: elsewhere such a knob is one value, like a price list.
+    Mappings inside knobs are only merged for groups in OPTIONAL; in others they are one value, like a price list.
 
     Raises:
-        ConfigError: a layer or group holds no keys and values.
+        ConfigError: a layer or group isn't a mapping.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -87,12 +87,12 @@ def merge_layers(layers: Iterable[Mapping[str, Any]], groups: Collection[str]) -
 
 
 def explain(error: ValidationError, paths: Collection[str]) -> str:
-    """Name each offending key by its path, with the reason or the allowed keys; `paths` are those of all knobs."""
+    """Return the path of each invalid key with the reason or the allowed keys; `paths` has all knobs."""
     return "; ".join(_explain(line, paths) for line in error.errors())
 
 
 def _merged(before: Any, value: Any) -> Any:
-    """Return what a later layer makes of a value; another rule, such as another `by`, leaves nothing of the former."""
+    """Merge a later layer's value into an earlier one; a different rule, such as another `by`, replaces it."""
     if not (isinstance(before, Mapping) and isinstance(value, Mapping)):
         return value
     if any(key in value and value[key] != before.get(key) for key in NAMES_OF_RULES):

@@ -1,4 +1,4 @@
-"""The harnesses, by name: the ways in which a target can run an item."""
+"""The harnesses by name: the ways in which a target runs an item."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,19 +9,18 @@ from skillopt_airflow.core.wire_formats import Dialect
 
 @dataclass(frozen=True)
 class Harness:
-    """All that is known of a harness outside the class that runs the items."""
+    """The properties of a harness."""
 
     runner: str
-    """The class that runs the items, as module:name; it is imported in the container alone."""
+    """The class that runs the items, as module:name; only the container imports it."""
     image: str = "skillopt-sandbox:latest"
-    """The project's own image for it, as local/image.py builds it."""
+    """The project's image for the harness, which local/image.py builds."""
     wire_format: Dialect | None = None
-    """The wire format that it speaks, whatever the connection; the connection's when None."""
+    """The wire format of the harness; None for the connection's."""
     is_cli: bool = False
-    """True if an agent CLI runs the items: it decides by itself how many calls it makes, runs code, and so gets a
-    container of its own for each item."""
+    """True for an agent CLI. It chooses its number of calls and runs code, so each item gets its own container."""
     needs_tools: bool = False
-    """True if the benchmark has to bring tools, see `OffersTools`."""
+    """True if the benchmark must have tools, see `OffersTools`."""
 
 
 HARNESSES: Mapping[str, Harness] = {

@@ -11,7 +11,7 @@ from skillopt_airflow.core.config.sampling import MAX_THOUGHTS, Effort
 TRIES = 4
 TRY_SECONDS = 20.0
 MAX_PAUSE = 20.0
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 SEARCH_PATIENCE = TRIES * (TRY_SECONDS + MAX_PAUSE)
 """Seconds that all tries of a search can take."""
 
@@ -25,7 +25,7 @@ class SearchGroup(Group):
 
 
 JUDGE_CONN_ID = "skillopt_judge"
-"""Connection of the judge, if Airflow has it."""
+"""Default connection of the judge, if Airflow has it."""
 RATIO = r"^\d+:\d+:\d+(:\d+)?$"
 # YAML reads 2:1:7 without quotes as a number.
 RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
@@ -160,7 +160,7 @@ class DataGroup(Group):
     @model_validator(mode="after")
     def _manifest(self) -> Self:
         if (self.split_mode == "manifest") != (self.split_manifest is not None):
-            raise ValueError("split_mode manifest and split_manifest need each other: set both or neither")
+            raise ValueError("split_mode manifest and split_manifest require each other. Set both or neither")
         return self
 
     @field_validator("split_ratio")

@@ -1,4 +1,4 @@
-"""The settings by which a model samples and thinks, in the words of pydantic-ai's model settings."""
+"""Settings of a model's sampling and thinking, as pydantic-ai's model settings."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 
 SWITCHES = {"on": True, "off": False}
 OutputForm = Literal["auto", "tools", "text"]
-"""How a structured answer is asked for: by a tool call, in plain text, or by whichever of them works."""
+"""The form of structured answers: a tool call, plain text, or whichever works."""
 MODEL_ATTEMPTS = 5
 """Tries of one model call that ends in 429, 5xx or a timeout."""
 PREFLIGHT_ATTEMPTS = 3
@@ -18,7 +18,7 @@ THOUGHT_END = "</think>"
 
 
 def _switch(value: Any) -> Any:
-    """Return on or off for a truth value, as which YAML reads these words."""
+    """Turn a boolean back into on or off, which YAML reads as booleans."""
     return ("on" if value else "off") if isinstance(value, bool) else value
 
 
@@ -26,41 +26,37 @@ Effort = Annotated[
     Literal["minimal", "low", "medium", "high", "xhigh", "max", "on", "off"] | Annotated[int, Field(ge=1)],
     BeforeValidator(_switch),
 ]
-"""How much a model thinks before it answers, whether it thinks, or the most tokens that it thinks. Not every model has
-all of them."""
+"""An effort or a switch for thinking before an answer, or its limit in tokens. Not every model supports all of them."""
 _MAX_TOKENS = {
     "preflight": 1_000,
     **dict.fromkeys(("rank", "learning_rate", "judge", "judge_steps", "deep_reflect"), 4_000),
     **dict.fromkeys(("rewrite", "reflect_rewrite"), 32_000),
 }
 _MAX_TOKENS_OF_OTHERS = MAX_THOUGHTS = 16_000
-"""The latter for a model that is set to think without a limit to it."""
+"""MAX_THOUGHTS applies to a model that thinks without a limit."""
 
 
 def answer_tokens(stage: str) -> int:
-    """Return the most tokens of an answer of the optimizer or judge, since a model may write without end."""
+    """Return the token limit for an answer of the optimizer or judge; without one a model may loop."""
     return _MAX_TOKENS.get(stage, _MAX_TOKENS_OF_OTHERS)
 
 
 def without_thinking(answer: str) -> str:
-    """Return an answer without the thinking that a server left in it.
+    """Return an answer without thinking that a server without a reasoning parser left in it.
 
-    Some chat templates, such as Qwen3.5's, open the block themselves: only its end is in the answer, and pydantic-ai
-    looks for both. A server with a reasoning parser leaves neither.
+    pydantic-ai searches for a whole block, but some chat templates, such as Qwen3.5's, start it themselves, so the
+    answer contains only its end.
     """
     return answer.rpartition(THOUGHT_END)[2]
 
 
 def translated_budget(tokens: int | None) -> JsonObject:
-    """Return the limit to thinking in the words of the providers with formats of their own; none if it is None.
-
-    Each provider passes over the words of the others.
-    """
+    """Return the limit of thinking in the settings of providers with other formats, which ignore each other's."""
     if tokens is None:
         return {}
     return {
         "google_thinking_config": {"include_thoughts": True, "thinking_budget": tokens},
-        # Claude's field; other models there have none.
+        # Claude's field; other Bedrock models have none.
         "bedrock_additional_model_requests_fields": {"thinking": {"type": "enabled", "budget_tokens": tokens}},
         "openrouter_reasoning": {"max_tokens": tokens},
     }
@@ -79,18 +75,18 @@ def sampling_settings(
     reasoning_effort: Effort | None = None,
     timeout: float | None = None,
 ) -> JsonObject:
-    """Return the settings of a call; what is None is left to the server.
+    """Return the settings of a call; None leaves a setting to the server.
 
     Args:
-        dialect: the wire format; None for a provider with one of its own, and for several of them.
-        max_tokens: most tokens of the answer, those of its thinking included.
-        timeout: seconds of one try.
+        dialect: the wire format; None for a provider with another format, or several providers.
+        max_tokens: limit of the answer, including its thinking.
+        timeout: seconds per attempt.
     """
     settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}
     budget = reasoning_effort if isinstance(reasoning_effort, int) else None
     effort, switched = named_effort(reasoning_effort), SWITCHES.get(str(reasoning_effort))
     if dialect is None:
-        # Each provider takes what its own model has a word for, and passes over the rest.
+        # Each provider ignores the settings that its model class doesn't know.
         for name in ("anthropic", "openai"):
             settings |= WIRE_FORMATS[name].sampling(effort, switched, budget)
         settings |= translated_budget(budget)

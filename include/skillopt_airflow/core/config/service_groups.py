@@ -28,7 +28,7 @@ class PublishingGroup(Group):
     draws: Annotated[int, Field(ge=1, le=100)] = 1
     """Rollouts per held-out item under each of the two skills. Stored rollouts are reused."""
     approval: bool = False
-    """Ask a person for approval in Airflow's UI."""
+    """Require a person's approval in Airflow's UI."""
     approval_hours: Hours = 24.0
     """Hours until a request without an answer is rejected. Fixed when the DAG is parsed."""
     approvers: tuple[ObjectName, ...] = ()
@@ -76,9 +76,7 @@ class RegateGroup(Group):
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise ValueError(
-                f"no time zone is called {name!r}; expected a name such as Europe/Berlin or UTC"
-            ) from error
+            raise ValueError("unknown time zone. Use an IANA name, such as Europe/Berlin or UTC") from error
         return name
 
 

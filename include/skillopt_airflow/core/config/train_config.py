@@ -1,7 +1,7 @@
-"""The configuration of a training; its groups, core/*_group*.py, alone hold every knob and its default.
+"""The configuration of a training; its groups in *_groups.py have all knobs and their defaults.
 
-Layers, later ones win: the defaults of the groups (the paper's protocol), those of the deployment,
-`benchmarks/<name>/benchmark.yaml`, the sample's settings.yaml while data.uri is the sample, a run's overrides.
+Layers, of which later ones win: the defaults of the groups (the paper's protocol), the deployment's defaults,
+`benchmarks/<name>/benchmark.yaml`, the sample's settings.yaml if data.uri is the sample, and a run's overrides.
 """
 
 from collections.abc import Mapping
@@ -28,29 +28,27 @@ from skillopt_airflow.core.values.types import JsonObject, Value
 
 
 class StatedScores(Value):
-    """Scores on a test split that somebody else measured; a report shows them as theirs."""
+    """Scores on a test split from a publication; a report shows them with their source."""
 
     source: str
-    """The publication, and where in it."""
+    """The publication, and the place in it."""
     target: str
-    """The target model, and how it was asked."""
+    """The target model and its settings."""
     seed: float
-    """Mean score of what the training began with."""
+    """Mean score of the seed skill."""
     best: float
     """Mean score of the trained skill."""
 
 
 class Preset(Value):
-    """A file of a benchmark's folder `presets`."""
+    """A file in a benchmark's folder `presets`."""
 
     settings: JsonObject
-    """Knobs by group, over those of benchmark.yaml."""
+    """Knobs by group, which take precedence over benchmark.yaml."""
     scores: StatedScores | None = None
 
 
 class TrainConfig(Group):
-    """The whole configuration of one run."""
-
     train: TrainGroup = TrainGroup()
     gradient: GradientGroup = GradientGroup()
     optimizer: OptimizerGroup = OptimizerGroup()
@@ -66,14 +64,14 @@ class TrainConfig(Group):
     retention: RetentionGroup = RetentionGroup()
     alerts: AlertsGroup = AlertsGroup()
     task: JsonObject | None = None
-    """The task by its data alone, as tasks/task_group.py reads it; None where the benchmark's adapter.py defines it."""
+    """The declared task, which tasks/task_group.py reads; None if the benchmark's adapter.py defines it."""
 
     @model_validator(mode="after")
     def _search_by_tools(self) -> Self:
         if self.search.conn_id is not None and not HARNESSES[self.model.harness].needs_tools:
             raise ValueError(
-                f"search.conn_id = {self.search.conn_id}: the target searches by tools; set model.harness to tools and "
-                "model.max_turns to 10 or so, or leave search.conn_id out"
+                f"search.conn_id = {self.search.conn_id}: searches require tools. Set model.harness to tools and "
+                "model.max_turns to about 10, or remove search.conn_id"
             )
         return self
 
@@ -84,10 +82,10 @@ class TrainConfig(Group):
 
     @classmethod
     def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":
-        """Merge nested layers, later ones win, and validate.
+        """Merge nested layers, of which later ones win, and validate them.
 
         Raises:
-            ConfigError: naming each offending key with its path and what is allowed there.
+            ConfigError: names each invalid key with its path and the allowed values.
         """
         try:
             return cls.model_validate(merge_layers(layers, cls.model_fields))
@@ -104,7 +102,7 @@ def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without(overrides: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return overrides, flat or nested, without a knob."""
+    """Return flat or nested overrides without a knob."""
     group, _, knob = path.partition(".")
     kept = {key: value for key, value in overrides.items() if key != path}
     if isinstance(kept.get(group), Mapping):
@@ -113,7 +111,7 @@ def without(overrides: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def fields_by_path() -> dict[str, FieldInfo]:
-    """Return every knob by its dotted path, in the order of the groups."""
+    """Return all knobs by dotted path, in the order of the groups."""
     paths: dict[str, FieldInfo] = {}
     for group, field in TrainConfig.model_fields.items():
         for group_type in get_args(field.annotation) or (field.annotation,):
@@ -128,6 +126,6 @@ def changed_paths(config: TrainConfig, other: TrainConfig) -> list[str]:
 
 
 def values_by_path(config: TrainConfig) -> dict[str, Any]:
-    """Return the values of all knobs, and of the keys of `task` that are set, as JSON has them."""
+    """Return the JSON values of all knobs by path, and of the keys of `task` that are set."""
     dumped = config.model_dump(mode="json")
     return {f"{group}.{key}": value for group, keys in dumped.items() for key, value in (keys or {}).items()}

@@ -28,7 +28,7 @@ class TrainGroup(Group):
     rollouts_per_item: Positive = 1
     """Rollouts per item of a batch, which an analyst sees together. Only useful for a target that samples."""
     seed: int = 42
-    """Seed of every shuffle of the training."""
+    """Seed of all shuffles of the training."""
     speculative_rollout: bool | Literal["auto"] = "auto"
     """Roll out the next batch with the current skill while a candidate is made and evaluated. An accepted candidate
     wastes it. auto does so if two of the last three steps rejected their candidates. Never with a budget."""
@@ -154,7 +154,7 @@ class EvaluationGroup(Group):
         """Return the maximum number of skills, seed included, that a run measures on the test split."""
         if not self.eval_test:
             return 0
-        # The last epoch's last skill is the last skill.
+        # The last epoch's last skill is the run's last skill.
         return 3 + (epochs - 1 if self.eval_test == "each_epoch" else 0)
 
     def limit(self, split: Split) -> int | None:

@@ -1,5 +1,5 @@
-"""The tests by which skills are compared: candidates, publications and nights.
+"""The statistical tests that compare skills: candidates, publications and nights.
 
-Enter by decision.py, where a candidate passes or not; policies.py has the tests by name.
-What passing changes in a run is in core/run/moment_gate.py.
+Start with decision.py, which accepts or rejects candidates; policies.py has the tests by name.
+The effects of a decision on the run are in core/run/moment_gate.py.
 """

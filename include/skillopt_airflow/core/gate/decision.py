@@ -1,4 +1,4 @@
-"""The validation gate (paper section 3.5): a pure function of paired per-item scores."""
+"""The validation gate (paper section 3.5), a pure function of paired item scores."""
 
 from collections.abc import Iterable
 
@@ -8,17 +8,17 @@ from skillopt_airflow.core.gate.measured_score import TypeScore
 from skillopt_airflow.core.gate.paired import SAME_MEAN, PairedTable, paired
 from skillopt_airflow.core.gate.policies import Action, Evidence, Verdict, policy_of
 from skillopt_airflow.core.values.documents import Document
-from skillopt_airflow.core.values.skill import SkillDocument, weighed
+from skillopt_airflow.core.values.skill import SkillDocument, weighted_score
 
 __all__ = ["Action", "GateDecision", "decide"]
 
 UNGATED = "taken without the gate"
 EQUAL = "equal to the current skill"
-"""Begin the reason of a candidate that was taken whatever it scores, and of one with nothing new to measure."""
+"""Beginnings of the reasons for candidates that were accepted without the gate, and for those without changes."""
 
 
 class GateDecision(Document):
-    """The verdict and the numbers behind it."""
+    """The verdict and its numbers."""
 
     action: Action
     reason: str
@@ -26,24 +26,24 @@ class GateDecision(Document):
     policy: str
     coverage: float
     against_current: PairedTable
-    """After an early rejection over the items that ran, which are the hard ones: see bound."""
+    """After an early rejection, only over the items that ran, which are the hard ones; see bound."""
     against_best: PairedTable
     statistic: float | None = None
-    """The policy's p-value; None if it computes none, or did not get that far."""
+    """The policy's p-value, if it computed one."""
     bound: float | None = None
-    """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
+    """After an early rejection, the upper bound of the candidate's mean over the items with a current score."""
     density: float | None = None
-    """The candidate's score for each 1,000 tokens of its text; None if it was not measured on all items."""
+    """The candidate's score per 1,000 tokens of its text; None if it wasn't measured on all items."""
     weighed: tuple[float, float] | None = None
-    """Scores of candidate and best with what their density adds, where that has a say in the choice of the best."""
+    """Scores of candidate and best including their density, if the choice of the best uses it."""
     candidate_mean: float | None = None
-    """The candidate's mean of the gate metric over all items that it has a score for, where it was measured whole."""
+    """The candidate's mean of the gate metric over its scored items, if the evaluation is complete."""
     interval: tuple[float, float] | None = None
-    """95 % interval of that mean."""
+    """95% confidence interval of that mean."""
     by_type: tuple[TypeScore, ...] = ()
-    """The candidate's scores by the type of task, where items have one and all were measured."""
+    """The candidate's scores by type of task, if items have types and the evaluation is complete."""
     memory_only: bool = False
-    """True of an epoch's end that made no candidate: it left the optimizer a memory."""
+    """True for an epoch's end without a candidate, which only left a memory for the optimizer."""
 
     @property
     def ungated(self) -> bool:
@@ -51,7 +51,7 @@ class GateDecision(Document):
 
     @property
     def equal(self) -> bool:
-        """Return whether the candidate is the current skill itself, so that nothing ran."""
+        """True if the candidate equals the current skill, so nothing ran."""
         return self.reason.startswith(EQUAL)
 
 
@@ -64,18 +64,18 @@ def decide(
     skills: tuple[SkillDocument, SkillDocument] | None = None,
     certain: str = "",
 ) -> GateDecision:
-    """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
+    """Accept a candidate that is strictly better than current and passes the policy; compare it with best, too.
 
-    With `force`, or without use_gate, the candidate is taken and the reason tells what the gate would have said.
+    With `force`, or without use_gate, the candidate is accepted, and the reason contains the gate's verdict.
 
     Args:
-        skills: (candidate, best): their density counts in the comparison with best, but never in the one with current.
-        certain: why the candidate is rejected on less than its whole evaluation, without asking the policy.
+        skills: (candidate, best); their density counts only in the comparison with best.
+        certain: the reason to reject the candidate on an incomplete evaluation, without the policy.
     """
     evidence, against_best = Evidence(candidate, current, rules), paired(candidate, best, rules)
     table, is_best, dense, covered = evidence.table, against_best.better, None, covers(candidate, rules)
     if skills is not None:
-        dense = weighed(against_best.score, skills[0]), weighed(against_best.other_score, skills[1])
+        dense = weighted_score(against_best.score, skills[0]), weighted_score(against_best.other_score, skills[1])
         is_best = dense[0] - dense[1] > SAME_MEAN
     if certain:
         verdict = Verdict(action=Action.REJECT, reason=certain)
@@ -110,11 +110,11 @@ def decide(
 
 
 def _judge_whole(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
-    """Return the policy's verdict, an acceptance only if it also holds for single items.
+    """Return the policy's verdict, with an acceptance only if it also holds for single items.
 
-    No protected item may lose under any policy. One that has no score under the current skill cannot; one without a
-    score under the candidate is open. Under a policy with a level, each item that only one of the two has a score for
-    counts against the candidate: the items that fail are no random sample.
+    Protected items must not lose under any policy. An item without a score under the current skill can't lose; one
+    without a score under the candidate is undecided. Failed items aren't a random sample. So under a policy with a
+    level, the acceptance must also hold if items with only one score count against the candidate.
     """
     candidate, current, protected = evidence.candidate, evidence.current, rules.gate_protected_items
     verdict = judge(evidence, rules)
@@ -134,18 +134,18 @@ def _judge_whole(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
     if then.action is Action.ACCEPT:
         return verdict
     items = "1 item has" if missing == 1 else f"{missing} items have"
-    reason = f"{verdict.reason}, but {items} a score under one skill alone, and counted against it: {then.reason}"
+    reason = f"{verdict.reason}, but {items} a score under only one skill, and counted against it: {then.reason}"
     return Verdict(action=Action.INDECISIVE, reason=reason, statistic=verdict.statistic)
 
 
 def judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
-    """Apply the policy; whatever it is, a candidate that is not strictly better is rejected."""
+    """Apply the policy to a candidate that is strictly better; reject any other."""
     table = evidence.table
     worse = f"{table.score:.4f} is not better than current {table.other_score:.4f}"
     return policy_of(rules).judge(evidence, rules) if table.better else Verdict(action=Action.REJECT, reason=worse)
 
 
 def unknown_protected_items(item_ids: Iterable[str], rules: EvaluationGroup) -> tuple[str, ...]:
-    """Return the protected items that are not among these; a misspelt id would protect nothing."""
+    """Return the protected items that aren't in `item_ids`, since a misspelled id would protect nothing."""
     known = set(item_ids)
     return tuple(item for item in rules.gate_protected_items if item not in known)

@@ -1,6 +1,6 @@
-"""From rollouts to an evaluation; what failed counts as missing, never as 0.
+"""From rollouts to evaluations; failed rollouts count as missing, never as 0.
 
-Items that share something, such as a document, are one observation: their scores are not independent.
+The items of a group, such as those on one document, are one observation, because their scores are dependent.
 """
 
 import math
@@ -18,17 +18,17 @@ from skillopt_airflow.core.values.types import ItemRef, RolloutResult, Score, St
 
 
 def count_groups(groups: Sequence[str]) -> int | None:
-    """Count the groups of items by each one's group, empty for an item of its own; None if none has one."""
+    """Count the groups, given each item's group or an empty string; None if no item has a group."""
     return len(group_sizes(groups)) if any(groups) else None
 
 
 def group_sizes(groups: Sequence[str]) -> tuple[int, ...]:
-    """Return the number of items in each group, by each item's; an item without one is one of its own."""
+    """Return the number of items per group; an item without a group forms its own."""
     return (*Counter(group for group in groups if group).values(), *[1] * groups.count(""))
 
 
-def members(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[float]]:
-    """Return the items' values group by group; an item without a group is one of its own."""
+def group_values(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[float]]:
+    """Return the items' values by group; an item without a group forms its own."""
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for item, value in sorted(items.items()):
         group = groups.get(item, "")
@@ -36,16 +36,15 @@ def members(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[
     return list(found.values())
 
 
-def sums(items: Mapping[str, float], groups: Mapping[str, str]) -> list[float]:
-    """Return the sum of each group's values; their sum is that of the items."""
-    return [math.fsum(values) for values in members(items, groups)]
+def group_sums(items: Mapping[str, float], groups: Mapping[str, str]) -> list[float]:
+    return [math.fsum(values) for values in group_values(items, groups)]
 
 
 Metric = Literal["hard", "soft", "mixed"]
 
 
 class ItemScore(Value):
-    """The two scores of one item, each the mean of its draws."""
+    """The scores of one item, each the mean over its draws."""
 
     hard: UnitInterval
     soft: UnitInterval
@@ -55,18 +54,18 @@ LOST, WON = ItemScore(hard=0.0, soft=0.0), ItemScore(hard=1.0, soft=1.0)
 
 
 class Evaluation(Value):
-    """A skill measured on a split: `scores` by item id, and how many items ended in a status without a score."""
+    """A skill's scores on a split by item id, and the number of items without a score by status."""
 
     scores: dict[str, ItemScore]
     failures: dict[Status, int] = Field(default_factory=dict)
     reason: FailureReason | None = Field(default=None, exclude=True)
-    """The most frequent reason of the failures, where it is known; not stored."""
+    """The most frequent reason of the failures, if known; not stored."""
     cancelled: int = Field(default=0, ge=0)
-    """Items that were not needed because the candidate had already lost; they are no failures."""
+    """Items that didn't run because the candidate had already lost; they aren't failures."""
     groups: dict[str, str] = Field(default_factory=dict)
-    """Group of each item that has one, by id; see `Item.group`."""
+    """Groups by item id; see `Item.group`."""
     stored: str = ""
-    """Name under which the run keeps scores and groups; empty if nowhere yet, or in the same document."""
+    """Name under which the run stores scores and groups; empty if not yet stored, or in the same document."""
 
     @property
     def size(self) -> int:
@@ -74,7 +73,7 @@ class Evaluation(Value):
 
     @property
     def coverage(self) -> float:
-        """Share of the items that have a score; 0 for an empty evaluation."""
+        """Share of the items with a score; 0 for an empty evaluation."""
         return len(self.scores) / self.size if self.size else 0.0
 
     @property
@@ -87,7 +86,7 @@ class Evaluation(Value):
         """Return the mean over the scored items.
 
         Raises:
-            DataError: no item was scored, so there is no mean.
+            DataError: no item has a score.
         """
         if not self.scores:
             raise DataError("no item of this evaluation was scored, so it has no mean")
@@ -100,15 +99,15 @@ class Evaluation(Value):
 def evaluation_of(
     items: Sequence[ItemRef], rollouts: Mapping[str, Sequence[RolloutResult]], draws: int = 1
 ) -> Evaluation:
-    """Summarize the rollouts of some items, by item id, one or more draws of each, in any order.
+    """Collect the rollouts of the items, by item id, with one or more draws of each, in any order.
 
-    An item's score is the mean of its scored draws. One with fewer than `draws` of them has no score: a mean over
-    fewer is distributed otherwise, and a sign test would take that for a difference. It counts as its `failed_draw`.
+    An item's score is the mean over its draws. An item with fewer than `draws` scored draws has no score and counts as
+    its `failed_draw`: a mean over fewer draws has another distribution, which a sign test would count as a difference.
     """
 
     @cache
     def score(of_draws: tuple[tuple[float, float], ...]) -> ItemScore:
-        # Many items have the same ones.
+        # Cached because many items have the same scores.
         hard, soft = zip(*of_draws, strict=True)
         return ItemScore(hard=_mean(hard), soft=_mean(soft))
 
@@ -130,14 +129,14 @@ def evaluation_of(
 
 
 def failed_draw(item_id: str, rollouts: Iterable[RolloutResult]) -> RolloutResult:
-    """Return the latest draw of an item that failed; a sandbox_error if none failed and some are missing."""
+    """Return the latest failed draw of an item; a sandbox_error if draws are only missing."""
     ended = [one for one in rollouts if one.hard is None]
     missing = RolloutResult(item_id, Status.SANDBOX_ERROR, "it has no stored rollout", 0.0, None, None)
     return max(ended, key=lambda one: (one.started, one.status, one.error), default=missing)
 
 
 def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) -> float:
-    """Return the number that the gate compares: hard, soft, or (1 - w) hard + w soft."""
+    """Return the score that the gate compares: hard, soft, or (1 - w) hard + w soft."""
     if metric == "mixed":
         return (1 - mixed_weight) * score.hard + mixed_weight * score.soft
     return score.hard if metric == "hard" else score.soft
@@ -157,5 +156,5 @@ def covers(evaluation: Evaluation, rules: EvaluationGroup) -> bool:
 
 def _mean(values: Iterable[float]) -> float:
     numbers = list(values)
-    # fsum: a plain sum depends on the order, and would let a tie win by a rounding error.
+    # fsum: a plain sum depends on the order, so a rounding error could turn a tie into a win.
     return math.fsum(numbers) / len(numbers)

@@ -1,4 +1,4 @@
-"""A skill's measured score on a split, and how many of the items must have one."""
+"""A skill's measured score on a split, and the required coverage."""
 
 import math
 from collections import defaultdict
@@ -9,7 +9,7 @@ from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.gate.item_scores import Evaluation, covers, gate_value
 from skillopt_airflow.core.gate.paired import interval
-from skillopt_airflow.core.values.failure_reasons import too_few
+from skillopt_airflow.core.values.failure_reasons import low_coverage
 from skillopt_airflow.core.values.types import UnitInterval, Value
 
 
@@ -18,15 +18,15 @@ class TypeScore(Value):
 
     task_type: str
     items: int
-    """Number of these items that have a score."""
+    """Items with a score."""
     score: float
-    """Their mean of the gate metric."""
+    """Mean of the gate metric."""
 
 
 def scores_by_type(
     evaluation: Evaluation, types: Mapping[str, Sequence[str]], rules: EvaluationGroup
 ) -> tuple[TypeScore, ...]:
-    """Return a score for each type in alphabetical order; an item of several types counts in each."""
+    """Return a score per type, sorted by type; an item with several types counts in each."""
     values: defaultdict[str, list[float]] = defaultdict(list)
     for item_id, score in evaluation.scores.items():
         for name in types.get(item_id, ()):
@@ -38,19 +38,19 @@ def scores_by_type(
 
 
 class MeasuredScore(Value):
-    """Mean scores over the items that have one; each document adds what else it keeps of the evaluation."""
+    """Mean scores over the items with a score; subclasses add more fields of an evaluation."""
 
     hard: UnitInterval
     soft: UnitInterval
     low: UnitInterval
-    """Lower end of the 95 % interval of the gate metric's mean."""
+    """Lower end of the 95% confidence interval of the gate metric's mean."""
     high: UnitInterval
     by_type: tuple[TypeScore, ...] = ()
-    """Scores by the type of task, where items have one."""
+    """Scores by type of task, if items have types."""
 
     @classmethod
     def of(cls, evaluation: Evaluation, rules: EvaluationGroup, **more: object) -> Self:
-        """Summarize an evaluation in the fields that the class has; `more` holds those that an evaluation lacks."""
+        """Summarize an evaluation in the fields of the class; `more` has fields that an evaluation lacks."""
         low, high = interval(evaluation, rules)
         values = {
             "hard": evaluation.mean("hard"),
@@ -75,13 +75,9 @@ class SplitScore(MeasuredScore):
 
 
 def require_coverage(evaluation: Evaluation, rules: EvaluationGroup, measured: str, advice: str = "") -> None:
-    """Refuse to conclude from too few scores; `measured` says who was measured on what.
-
-    Raises:
-        DataError: fewer than `min_coverage` of the items have a score.
-    """
+    """Raise DataError if fewer than `min_coverage` of the items have a score; `measured` names skill and items."""
     if not covers(evaluation, rules):
         raise DataError(
-            f"{measured}: {too_few(evaluation.coverage, rules.min_coverage, evaluation.reason)}"
+            f"{measured}: {low_coverage(evaluation.coverage, rules.min_coverage, evaluation.reason)}"
             f"{advice and f'; {advice}'}"
         )

@@ -1,7 +1,7 @@
-"""The verdict on a deployed skill from nights on fresh items, by tests that allow looking every night.
+"""The verdict on a deployed skill from nights on fresh items, by tests that remain valid when repeated every night.
 
-The evidence is a CUSUM chart for a decline and Student's t test for a gain. The items of a night share its mood, so
-they are not independent: a night is one observation, its mean.
+A CUSUM chart detects a decline, and Student's t test a gain. Items from the same night are correlated, so each night
+counts as one observation, its mean.
 """
 
 import math
@@ -12,97 +12,97 @@ from typing import NamedTuple, Self
 
 from pydantic import AwareDatetime, Field
 
-from skillopt_airflow.core.gate.item_scores import Metric, members
+from skillopt_airflow.core.gate.item_scores import Metric, group_values
 from skillopt_airflow.core.values.types import Value
 
 MEMORY = 90
-"""Nights after which a night is forgotten."""
+"""Number of nights that the chart uses."""
 RECENT = 30
-"""Nights that a gain must show in."""
+"""Number of nights for the test of a gain."""
 SLACK = 0.25
-"""Standard deviations of a night by which the mean may be below 0 without adding to the chart."""
+"""Allowance of the chart in standard deviations of a night's mean."""
 LIMIT = 2.5
-"""Standard deviations that a night which lies further out counts as, so that a single odd night says little."""
+"""Limit of a night's deviation in standard deviations, so a single outlier has little effect."""
 ALARM, ALARM_ALPHA = 9.4, 0.05
-"""Height of the chart that a champion which did not decline reaches within 30 nights with this chance at most; found by
+"""Height of the alarm, and the probability that a champion without a decline reaches it within 30 nights; from a
 simulation, see `python -m bench nights`."""
 PRIOR_NIGHTS = 2
-"""Nights that what the items say about the variance counts as."""
+"""Weight, in nights, of the variance estimate from the items."""
 SHARED = 0.1
-"""Share of the items' variance that the items of a night are taken to share, where only they are known."""
+"""Assumed share of the items' variance that the items of a night have in common."""
 SMALLEST_VARIANCE = 1e-4
-"""Variance of items that never differed."""
+"""Minimum variance of items, for items that never differ."""
 
 
 class NightMean(Value):
-    """A champion's score in a night less another one, as a mean over the items."""
+    """The mean over a night's items of the champion's score minus another score."""
 
     mean: float
     variance: float = Field(ge=0.0)
-    """Of the items."""
+    """Variance over the items."""
     count: int = Field(ge=1)
-    """Items, or groups of items, that the mean rests on."""
+    """Number of items or groups of items."""
 
     @classmethod
     def of(cls, values: Mapping[str, float], groups: Mapping[str, str]) -> Self:
-        """Summarize the values of a night's items, of which there is at least one."""
+        """Summarize the values of at least one item."""
         return cls(
             mean=math.fsum(values.values()) / len(values),
             variance=pvariance(values.values()),
-            count=len(members(values, groups)),
+            count=len(group_values(values, groups)),
         )
 
     @property
     def scale(self) -> float:
-        """Variance of the mean in units of that of the items, if they share what they are taken to share."""
+        """Variance of the mean relative to that of the items, with the assumed shared variance."""
         return SHARED + (1 - SHARED) / self.count
 
     @property
     def error(self) -> float:
-        """Standard error of the mean by the items of this night alone, as if they were independent."""
+        """Standard error of the mean if the items of this night were independent."""
         return math.sqrt(self.variance / self.count)
 
 
 def decline(nights: Sequence[NightMean]) -> float:
-    """Return the height of a one-sided CUSUM chart (Page 1954) of means below 0; the nights are in order of arrival.
+    """Return the height of a one-sided CUSUM chart (Page 1954) for means below 0; nights are in order of arrival.
 
-    Each night adds how many of its standard deviations its mean is below 0, less SLACK; the chart never falls below 0.
+    Each night adds the distance of its mean below 0 in standard deviations, minus SLACK; the chart never falls below 0.
     """
-    kept, height = nights[-MEMORY:], 0.0
-    for night, deviation in zip(kept, _deviations(kept), strict=True):
+    used, height = nights[-MEMORY:], 0.0
+    for night, deviation in zip(used, _deviations(used), strict=True):
         below = max(-LIMIT, min(LIMIT, -night.mean / deviation))
         height = max(0.0, height + below - SLACK)
     return height
 
 
 def alarm_height(alpha: float) -> float:
-    """Return the height that a champion which did not decline reaches in 30 nights with a chance of alpha at most.
+    """Return the height that a champion without a decline reaches in 30 nights with a probability of at most alpha.
 
-    The chance falls with the height h as exp(-2 SLACK h) (Siegmund 1985, chapter 2).
+    The probability falls with the height h as exp(-2 SLACK h) (Siegmund 1985, chapter 2).
     """
     return ALARM + math.log(ALARM_ALPHA / alpha) / (2 * SLACK)
 
 
 def gain(nights: Sequence[NightMean], recent: int = RECENT) -> float | None:
-    """Return the p-value of a one-sided t test that the mean of the last nights is above 0; None below two nights.
+    """Return the p-value of a one-sided t test that the mean of the last nights is above 0; None for less than two.
 
-    Their standard error is at least that of their items.
+    The standard error is at least that of the items.
     """
     from scipy.special import stdtr
 
-    kept = nights[max(0, len(nights) - recent) :]
-    if len(kept) < 2:
+    used = nights[max(0, len(nights) - recent) :]
+    if len(used) < 2:
         return None
-    of_items = math.sqrt(math.fsum(night.error**2 for night in kept)) / len(kept)
-    error = max(stdev(night.mean for night in kept) / math.sqrt(len(kept)), of_items)
-    mean = fmean(night.mean for night in kept)
+    of_items = math.sqrt(math.fsum(night.error**2 for night in used)) / len(used)
+    error = max(stdev(night.mean for night in used) / math.sqrt(len(used)), of_items)
+    mean = fmean(night.mean for night in used)
     if error == 0:
         return 0.0 if mean > 0 else 1.0
-    return float(stdtr(len(kept) - 1, -mean / error))
+    return float(stdtr(len(used) - 1, -mean / error))
 
 
 def _deviations(nights: Sequence[NightMean]) -> Iterator[float]:
-    """Yield the standard deviation of each night's mean, by the nights before it and by its own items."""
+    """Yield the standard deviation of each night's mean, estimated from earlier nights and its own items."""
     squares = product = weight = variances = 0.0
     for place, night in enumerate(nights):
         variances += night.variance
@@ -110,7 +110,7 @@ def _deviations(nights: Sequence[NightMean]) -> Iterator[float]:
         around = max(0.0, squares - product * product / weight) if place else 0.0
         variance = (PRIOR_NIGHTS * prior + around) / (PRIOR_NIGHTS + max(0, place - 1))
         yield max(math.sqrt(variance * night.scale), night.error)
-        # In units in which the mean of each night has the same variance.
+        # Scaled so that the mean of each night has the same variance.
         one = 1 / math.sqrt(night.scale)
         height = night.mean * one
         squares, product, weight = squares + height * height, product + height * one, weight + one * one
@@ -120,57 +120,57 @@ class NightVerdict(StrEnum):
     """The verdict on the champion after a night."""
 
     KEEP = "keep"
-    """It is better than the seed skill."""
+    """Better than the seed skill."""
     WATCH = "watch"
-    """Nothing is certain."""
+    """No significant change."""
     DEMOTE = "demote"
-    """It became worse than the champion before it."""
+    """Now worse than the previous champion."""
     STALE = "stale"
-    """It became worse than the seed skill, so it does harm."""
+    """Now worse than the seed skill, so it does harm."""
     DRIFT = "drift"
-    """It scores below what was published with it, and no rival is better: look at the data and the model."""
+    """Below its published score, and no rival is better: check the data and the model."""
 
 
-class Judgement(Value):
-    """A verdict and the evidence for it; None where there is nothing to compare."""
+class NightDecision(Value):
+    """A verdict and its evidence; None if there is nothing to compare."""
 
     verdict: NightVerdict
     reason: str
     gain_on_seed: float | None
-    """p-value of the last nights, see `gain`; at most alpha of a champion that is better."""
+    """p-value of the last nights, see `gain`; at most alpha if the champion is better."""
     decline_to_seed: float
-    """Height of the chart, see `decline`, as the other declines; it reaches the alarm of a champion that declined."""
+    """Height of the chart, see `decline`, like the other declines; at least `alarm` after a decline."""
     decline_to_previous: float | None
     decline_to_promise: float | None
     alarm: float
     alpha: float
 
 
-def judge_nights(
+def decide_nights(
     against_seed: Sequence[NightMean],
     against_previous: Sequence[NightMean] | None,
     against_promise: Sequence[NightMean] | None,
     alpha: float,
     recent: int = RECENT,
-) -> Judgement:
-    """Return the verdict after the last of the nights, which are in the order of their arrival.
+) -> NightDecision:
+    """Return the verdict after the last night; nights are in order of arrival.
 
-    Each decline is claimed falsely within 30 nights with a chance of at most alpha. A decline may begin on any night.
-    A gain on the seed is claimed falsely on a share of at most alpha of the nights.
+    The false positive rate of each decline is at most alpha per 30 nights, on whichever night a decline begins. That of
+    a gain over the seed is at most alpha per night.
 
     Args:
-        against_seed: the champion's score less the seed's.
-        against_previous: less that of the champion before it; None without one.
-        against_promise: less what was promised; None if nothing was.
+        against_seed: the champion's score minus the seed's.
+        against_previous: minus the previous champion's; None without one.
+        against_promise: minus the published score; None without one.
         alpha: `regate.alpha`.
-        recent: how many of the last nights against the seed count for a gain.
+        recent: number of the last nights for the test of a gain.
     """
     better, alarm = gain(against_seed, recent), alarm_height(alpha)
     to_seed = decline(against_seed)
     to_previous = None if against_previous is None else decline(against_previous)
     to_promise = None if against_promise is None else decline(against_promise)
     claims = (
-        _Claim(NightVerdict.DEMOTE, "worse than the champion before it", to_previous),
+        _Claim(NightVerdict.DEMOTE, "worse than the previous champion", to_previous),
         _Claim(NightVerdict.STALE, "worse than the seed skill", to_seed),
         _Claim(NightVerdict.DRIFT, "below its published score, and no rival is better", to_promise),
     )
@@ -183,7 +183,7 @@ def judge_nights(
     else:
         p = "no two nights yet" if better is None else f"p = {better:.2g} over {nights} nights, above {alpha:g}"
         verdict, reason = NightVerdict.WATCH, f"nothing certain: better than the seed skill, {p}"
-    return Judgement(
+    return NightDecision(
         verdict=verdict,
         reason=reason,
         gain_on_seed=better,
@@ -196,7 +196,7 @@ def judge_nights(
 
 
 class _Claim(NamedTuple):
-    """A decline of the champion, and the height of its chart; None where there is nothing to compare."""
+    """A possible decline, and the height of its chart; None if there is nothing to compare."""
 
     verdict: NightVerdict
     what: str
@@ -210,22 +210,22 @@ class NightPoint(Value):
     """YYYY-MM-DD, of the items."""
     run: str
     champion: str
-    """Version that it measured."""
+    """Version of the measured champion."""
     previous: str | None
-    """Version of the champion before; None if there was none, or it was the seed."""
+    """Version of the previous champion; None if there was none, or it was the seed."""
     items: int
     metric: Metric
     scores: dict[str, float]
     """Means by role: champion, seed, previous."""
     intervals: dict[str, tuple[float, float]]
-    """95 % interval of each mean by role; empty in a night that was stored without them."""
-    judgement: Judgement
+    """95% confidence intervals of the means by role; may be empty."""
+    judgement: NightDecision
     settled: AwareDatetime
     """UTC."""
 
     @property
     def decline(self) -> float:
-        """The highest of the charts of a decline; the judgement's alarm is their limit."""
-        judged = self.judgement
-        known = (judged.decline_to_seed, judged.decline_to_previous, judged.decline_to_promise)
-        return max(evidence for evidence in known if evidence is not None)
+        """The height of the highest chart; the judgement's alarm is their limit."""
+        evidence = self.judgement
+        heights = (evidence.decline_to_seed, evidence.decline_to_previous, evidence.decline_to_promise)
+        return max(height for height in heights if height is not None)

@@ -1,11 +1,10 @@
-"""Two skills compared on the same items, with 95 % intervals of the difference and of each score.
+"""Paired comparison of two skills, with 95% confidence intervals of the difference and of each score.
 
-A group of items is one observation. Where groups have several items, the degrees of freedom are those of the effective
-number of groups, (sum m)^2 / sum m^2 of their sizes m, less 1; with fewer than three there is no interval.
+A group of items is one observation. If groups have several items, the degrees of freedom are the effective number of
+groups, (sum m)^2 / sum m^2 of their sizes m, minus 1. With fewer than three effective groups there is no interval.
 
-Intervals are as wide as if two more groups had been seen. Without these, where few of 17 items differ, or all are
-right, an interval from the items' own spread holds the truth in less than 87 % of cases (Agresti and Coull 1998; Bonett
-and Price 2012, of paired outcomes). `python -m bench truth` measures how often these hold it.
+Two pseudo-groups widen the intervals (Agresti and Coull 1998; Bonett and Price 2012, for paired outcomes). Without
+them, the coverage is below 87% if few of 17 items differ, or all are right. `python -m bench truth` measures it.
 """
 
 import math
@@ -13,35 +12,35 @@ from collections.abc import Collection, Sequence
 from statistics import NormalDist
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import Evaluation, gate_value, members
+from skillopt_airflow.core.gate.item_scores import Evaluation, gate_value, group_values
 from skillopt_airflow.core.values.types import Value
 
 CONFIDENCE = 0.95
-"""Confidence of every interval."""
+"""Confidence level of all intervals."""
 NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-UNSEEN = 2
-"""Groups that are added to those that were seen."""
-FEWEST = 3.0
-"""Effective groups below which there is no interval."""
+PSEUDO_GROUPS = 2
+"""Number of pseudo-groups."""
+MIN_GROUPS = 3.0
+"""Minimum of effective groups for an interval."""
 NEGLIGIBLE = 1e-12
 """Differences below this count as zero (rounding error)."""
 
 Groups = Sequence[Sequence[float]]
 
 
-def of_difference(groups: Groups) -> tuple[float, float]:
-    """Return the interval of the mean of differences between -1 and 1; [-1, 1] where there is none.
+def difference_interval(groups: Groups) -> tuple[float, float]:
+    """Return the interval of the mean of differences between -1 and 1; [-1, 1] if there is none.
 
-    A group counts as its sum. The two more have a sum of the usual size, the root mean square of those that are not 0,
-    one with either sign. In groups of one with differences of -1, 0 and 1 it is Bonett and Price's interval, but with a
-    sample's variance: of n groups it is wider by a factor of sqrt((n + 2) / (n + 1)).
+    A group counts as its sum. The pseudo-groups have opposite signs and the usual size, which is the root mean square
+    of the nonzero sums. For n independent items with differences -1, 0 and 1 it is Bonett and Price's interval with the
+    sample variance. That makes it wider by a factor of sqrt((n + 2) / (n + 1)).
     """
-    if len(groups) < 2 or too_few(groups):
+    if len(groups) < 2 or has_too_few_groups(groups):
         return -1.0, 1.0
     sums, size = [math.fsum(group) for group in groups], _size(groups)
     squares = [total**2 for total in sums if abs(total) > NEGLIGIBLE]
     usual = math.sqrt(math.fsum(squares) / len(squares)) if squares else size
-    items = (len(groups) + UNSEEN) * size
+    items = (len(groups) + PSEUDO_GROUPS) * size
     mean = math.fsum(sums) / items
     deviations = [
         *(total - mean * len(group) for total, group in zip(sums, groups, strict=True)),
@@ -54,15 +53,14 @@ def of_difference(groups: Groups) -> tuple[float, float]:
     return max(-1.0, min(seen, mean - reach)), min(1.0, max(seen, mean + reach))
 
 
-def of_score(groups: Groups) -> tuple[float, float]:
-    """Return the interval of the mean of scores between 0 and 1; [0, 1] where there is none.
+def score_interval(groups: Groups) -> tuple[float, float]:
+    """Return the interval of the mean of scores between 0 and 1; [0, 1] if there is none.
 
-    Wilson's score interval (1927) for as many 0/1 scores as would vary like these: averaged draws and partial credit
-    vary less, groups that hang together more. The two more groups vary halfway between independent 0/1 scores and
-    equal ones. Of single 0/1 scores of independent items it is Wilson's own; it stays inside [0, 1], and keeps a width
-    where all items agree.
+    It is Wilson's score interval (1927) for the number of 0/1 scores with the same variance: averaged draws and partial
+    credit vary less, correlated groups more. The pseudo-groups vary halfway between independent and equal 0/1 scores.
+    It stays inside [0, 1], and has a width if all items agree. For independent 0/1 scores it is Wilson's interval.
     """
-    if not groups or too_few(groups):
+    if not groups or has_too_few_groups(groups):
         return 0.0, 1.0
     size, count = _size(groups), len(groups)
     items = count * size
@@ -70,23 +68,23 @@ def of_score(groups: Groups) -> tuple[float, float]:
     binary, alike = mean * (1 - mean), float(count)
     if binary > NEGLIGIBLE:
         deviations = (math.fsum(score - mean for score in group) for group in groups)
-        unseen = UNSEEN * binary * size**1.5
-        spread = (math.fsum(deviation**2 for deviation in deviations) + unseen) / (count - 1 + UNSEEN)
+        unseen = PSEUDO_GROUPS * binary * size**1.5
+        spread = (math.fsum(deviation**2 for deviation in deviations) + unseen) / (count - 1 + PSEUDO_GROUPS)
         alike = max(alike, binary * items**2 / (count * spread))
     z = _quantile(groups)
     shrink = 1 + z * z / alike
-    centre = (mean + z * z / (2 * alike)) / shrink
+    center = (mean + z * z / (2 * alike)) / shrink
     reach = z / shrink * math.sqrt(binary / alike + (z / (2 * alike)) ** 2)
-    # At a mean of 0 or 1 the end of the interval is the mean itself, but for rounding.
-    return max(0.0, min(mean, centre - reach)), min(1.0, max(mean, centre + reach))
+    # At a mean of 0 or 1 one end equals the mean, except for rounding.
+    return max(0.0, min(mean, center - reach)), min(1.0, max(mean, center + reach))
 
 
 def _size(groups: Groups) -> float:
     return sum(map(len, groups)) / len(groups)
 
 
-def too_few(groups: Groups) -> bool:
-    return _grouped(groups) and effective([len(group) for group in groups]) < FEWEST
+def has_too_few_groups(groups: Groups) -> bool:
+    return _grouped(groups) and effective([len(group) for group in groups]) < MIN_GROUPS
 
 
 def effective(sizes: Sequence[int]) -> float:
@@ -98,7 +96,7 @@ def _grouped(groups: Groups) -> bool:
 
 
 def _quantile(groups: Groups) -> float:
-    """Return Student's t for groups, of which there may be few, and the normal quantile for items."""
+    """Return Student's t for groups, which may be few, and the normal quantile for independent items."""
     if not _grouped(groups):
         return NORMAL
     from scipy.special import stdtrit
@@ -107,11 +105,11 @@ def _quantile(groups: Groups) -> float:
 
 
 SAME_MEAN = 1e-12
-"""Scores that are this close are equal: far below one token of one item, far above the rounding of fractions."""
+"""Scores with a smaller difference are equal. It is far below one token of one item, and far above rounding errors."""
 
 
 class PairedTable(Value):
-    """Two skills on the items that both have a score for; scores are means of the gate metric over these."""
+    """Two skills on the items with a score under both; scores are means of the gate metric over these items."""
 
     wins: int
     losses: int
@@ -119,13 +117,12 @@ class PairedTable(Value):
     score: float
     other_score: float
     delta: float
-    """Mean over the items of the first skill's score less the other's."""
+    """Mean difference: the first skill's score minus the other's."""
     low: float
-    """Lower end of delta's 95 % interval; see `paired`."""
+    """Lower end of delta's 95% confidence interval; see `paired`."""
     high: float
-    """Upper end of delta's 95 % interval."""
     groups: int | None = None
-    """Groups that the items come from; None if they have none, and are taken as independent of each other."""
+    """Number of the items' groups; None if the items are independent."""
 
     @property
     def pairs(self) -> int:
@@ -133,7 +130,7 @@ class PairedTable(Value):
 
     @property
     def better(self) -> bool:
-        """True if the first skill is strictly better; equal fractions that floats round apart are a tie."""
+        """True if the first skill is strictly better; rounding errors count as ties."""
         return self.delta > SAME_MEAN
 
     @property
@@ -142,10 +139,9 @@ class PairedTable(Value):
 
 
 def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> PairedTable:
-    """Compare on the items that both were scored on, so that a missing item favours neither.
+    """Compare on the items with a score under both, so missing items favor neither.
 
-    delta's interval counts an item's draws as one observation, since they were averaged before, and those of a group
-    as well.
+    For delta's interval, an item's averaged draws are one observation, and so are the items of a group.
     """
     both, groups = sorted(candidate.scores.keys() & other.scores.keys()), other.groups | candidate.groups
     values = [(gate_value(candidate.scores[item], rules), gate_value(other.scores[item], rules)) for item in both]
@@ -153,15 +149,15 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
 
 
 def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] = ()) -> PairedTable:
-    """Compare by the gate metric of items, (first, other) of each, and the group of each; see `paired`.
+    """Like `paired`, for pairs (first, other) of gate metrics and the items' groups.
 
     Items without a group, or with an empty one, are independent.
     """
     changes = {str(place): mine - theirs for place, (mine, theirs) in enumerate(values)}
     named = {str(place): group for place, group in enumerate(groups) if group}
     score, other_score = _mean([mine for mine, _ in values]), _mean([theirs for _, theirs in values])
-    delta, observed = score - other_score, members(changes, named)
-    low, high = of_difference(observed)
+    delta, observed = score - other_score, group_values(changes, named)
+    low, high = difference_interval(observed)
     wins, losses = signs(changes.values())
     return PairedTable(
         wins=wins,
@@ -170,7 +166,7 @@ def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] =
         score=score,
         other_score=other_score,
         delta=delta,
-        # Of two means, and of the differences' mean: they may be rounded apart.
+        # delta is a difference of means, and the interval is of the mean difference: rounding may separate them.
         low=min(low, delta),
         high=max(high, delta),
         groups=len(observed) if named else None,
@@ -178,24 +174,24 @@ def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] =
 
 
 def differences(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> dict[str, float]:
-    """Return the gate metric of the candidate less the other's by item id, for items that both have a score for."""
+    """Return the differences of the gate metric, candidate minus other, by item id for items with both scores."""
     both = sorted(candidate.scores.keys() & other.scores.keys())
     return {item: gate_value(candidate.scores[item], rules) - gate_value(other.scores[item], rules) for item in both}
 
 
 def signs(changes: Collection[float]) -> tuple[int, int]:
-    """Count the wins and the losses among differences; graded scores count by the sign alone."""
+    """Count wins and losses by the sign of the differences."""
     return sum(change > SAME_MEAN for change in changes), sum(change < -SAME_MEAN for change in changes)
 
 
 def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, float]:
-    """Return the 95 % interval of an evaluation's mean gate metric; [0, 1] when no item was scored.
+    """Return the 95% confidence interval of an evaluation's mean gate metric; [0, 1] without scored items.
 
-    An evaluation that was cut short has none: the items that ran are no random ones.
+    It is also [0, 1] for an evaluation that was cut short, because its items aren't a random sample.
     """
     scores = {} if evaluation.cancelled else evaluation.scores
     values = {item: gate_value(score, rules) for item, score in scores.items()}
-    return of_score(members(values, evaluation.groups))
+    return score_interval(group_values(values, evaluation.groups))
 
 
 def _mean(values: Collection[float]) -> float:

@@ -1,4 +1,4 @@
-"""The gate policies by name: the evidence that they judge, their tests of paired differences, and their verdicts."""
+"""The gate policies by name: their evidence, their tests of paired differences, and their verdicts."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -8,26 +8,26 @@ from functools import cached_property
 from typing import Any
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import Evaluation, sums
+from skillopt_airflow.core.gate.item_scores import Evaluation, group_sums
 from skillopt_airflow.core.gate.paired import PairedTable, differences, paired, signs
 from skillopt_airflow.core.values.types import Value
 
 FLIPS = 9_999
-"""Random patterns of signs."""
+"""Number of random sign patterns."""
 SEED = 20_260_523
 BLOCK = 4_000_000
-"""Signs that are held in memory at the same time."""
+"""Limit of signs in memory at the same time."""
 ROUNDING = 1e-9
-"""Relative difference of sizes, and of sums, that floats may round apart."""
+"""Relative rounding error of sizes and sums."""
 
 
 def sign_flip_test(differences: Collection[float]) -> float:
-    """Return the one-sided p-value: the chance of so large a sum if each difference has a random sign.
+    """Return the one-sided p-value: the probability of a sum at least this large if each difference has a random sign.
 
-    Where all differences have one size it is the exact sign test (McNemar's in its binomial form). Else it is Fisher's
-    permutation test with FLIPS random patterns, p = (1 + k) / (1 + FLIPS) for k sums as large as the observed one,
-    which keeps its level for any number of patterns (Phipson and Smyth 2010). The patterns depend on nothing but the
-    number of differences, so equal differences have equal p-values. 1 without a difference.
+    If all differences have the same size, it is the exact sign test (McNemar's in its binomial form). Otherwise it is
+    Fisher's permutation test with FLIPS random patterns. If k of their sums reach the observed one, then
+    p = (1 + k) / (1 + FLIPS), which keeps its level for any number of patterns (Phipson and Smyth 2010). The patterns
+    depend only on the number of differences, so equal differences have equal p-values. 1 without differences.
     """
     import numpy as np
 
@@ -47,22 +47,22 @@ def sign_flip_test(differences: Collection[float]) -> float:
 
 
 def sign_test(wins: Any, outcomes: Any) -> Any:
-    """Return the chance of at least so many wins among the outcomes if each is a fair coin; of numbers or arrays."""
+    """Return the probability of at least `wins` wins if each outcome is a fair coin toss; for numbers or arrays."""
     from scipy.special import bdtrc
 
     return bdtrc(wins - 1.0, outcomes, 0.5)
 
 
 class Action(StrEnum):
-    """The gate's action on a candidate; indecisive and underpowered neither accept nor reject it."""
+    """The gate's action on a candidate; `indecisive` and `underpowered` neither accept nor reject it."""
 
     ACCEPT_NEW_BEST = "accept_new_best"
     ACCEPT = "accept"
     REJECT = "reject"
     INDECISIVE = "indecisive"
-    """Too much is missing: the same evaluation is worth another try."""
+    """Too many scores are missing; repeat the evaluation."""
     UNDERPOWERED = "underpowered"
-    """Nothing is missing, but the two skills differ on too few items for the policy's test to say yes."""
+    """The two skills differ on too few items for the policy's test to accept."""
 
     @property
     def accepted(self) -> bool:
@@ -70,18 +70,18 @@ class Action(StrEnum):
 
 
 class Verdict(Value):
-    """A policy's answer: accept, reject, indecisive or underpowered."""
+    """A policy's action on a candidate."""
 
     action: Action
     reason: str = ""
-    """The finding that decided beyond the means, or empty."""
+    """The decisive finding beyond the means; may be empty."""
     statistic: float | None = None
     """The p-value of exact_paired."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A candidate against the current skill, by the gate metric of these rules."""
+    """A comparison of a candidate with the current skill, by the gate metric of these rules."""
 
     candidate: Evaluation
     current: Evaluation
@@ -93,12 +93,12 @@ class Evidence:
 
     @cached_property
     def differences(self) -> Mapping[str, float]:
-        """Candidate less current, by item id."""
+        """Candidate minus current, by item id."""
         return differences(self.candidate, self.current, self.rules)
 
     @property
     def groups(self) -> Mapping[str, str]:
-        """Groups of the items that have one, by id."""
+        """Groups by item id."""
         return self.current.groups | self.candidate.groups
 
 
@@ -107,30 +107,29 @@ class Policy:
     """A rule for accepting candidates; its parameters are knobs of EvaluationGroup."""
 
     judge: Callable[[Evidence, EvaluationGroup], Verdict]
-    """Judges a candidate whose mean is strictly better; the reason says what was found beyond the means."""
+    """Decides on a candidate whose mean is strictly better."""
     fewest_items: Callable[[EvaluationGroup], int] = lambda rules: 1
-    """Number of items, or of groups of items, below which not even a candidate that wins all of them is accepted."""
+    """Minimum number of items, or groups of items, at which a candidate that wins all of them is accepted."""
     has_level: bool = False
-    """True if it accepts at most a share gate_alpha of the candidates that change nothing. Then an acceptance must
-    also hold with the items that only one skill has a score for counted against the candidate."""
+    """True if the false positive rate is at most gate_alpha. Then an acceptance must also hold if items with only one
+    score count against the candidate."""
 
 
-# The paper's. On small noisy splits, 30 to 45 % of the candidates that change nothing pass.
+# The paper's policy. On small noisy splits, it accepts 30% to 45% of the candidates that change nothing.
 STRICT = Policy(judge=lambda evidence, rules: Verdict(action=Action.ACCEPT))
 
 
 def _exact_paired(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
-    """Require an exact one-sided paired test of the mean difference to reach gate_alpha.
+    """Require p <= gate_alpha in an exact one-sided paired test of the mean difference.
 
-    With single hard scores it is McNemar's test, a sign test; see `sign_flip_test` for all other scores. Differences of
-    a group have one sign together.
+    For single hard scores it is McNemar's test (a sign test); see `sign_flip_test` for others. A group has one sign.
     """
-    observed = sums(evidence.differences, evidence.groups)
+    observed = group_sums(evidence.differences, evidence.groups)
     wins, losses = signs(observed)
     what = f"{wins} wins and {losses} losses{' of groups' if len(observed) < len(evidence.differences) else ''}"
     fewest = fewest_wins(rules)
     if wins + losses < fewest:
-        reason = f"{what} are fewer than the {fewest} differences that gate_alpha = {rules.gate_alpha:g} takes"
+        reason = f"{what} are fewer than the {fewest} differences that gate_alpha = {rules.gate_alpha:g} requires"
         return Verdict(action=Action.UNDERPOWERED, reason=reason)
     p = sign_flip_test(observed)
     accepted = p <= rules.gate_alpha
@@ -140,7 +139,7 @@ def _exact_paired(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
 
 
 def fewest_wins(rules: EvaluationGroup) -> int:
-    """Return the fewest wins without a loss that pass: of n there are 2^n patterns of signs, and one is all wins."""
+    """Return the fewest wins without a loss that pass: only one of 2^n sign patterns has n wins."""
     return math.ceil(-math.log2(rules.gate_alpha))
 
 

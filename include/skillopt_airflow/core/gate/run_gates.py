@@ -1,4 +1,4 @@
-"""The gates of a training: of each candidate, and of publishing, whose looks at the same items share one level."""
+"""The gates of a training, for candidates and for publishing, whose looks at the same items share one level."""
 
 import math
 import re
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FIRST_LOOK = 0.8
-"""Share of alpha that the first look at some items has."""
+"""Share of alpha for the first look at items."""
 MARK = 16
-"""Digits of an item's hash that the ledger keeps."""
+"""Length of the items' hashes in the ledger."""
 _NO_CONTENT = re.compile(r"(?:\\[a-z]|\W|_)+")
-"""In JSON, escapes of whitespace among it."""
+"""Punctuation and whitespace, including its escapes in JSON."""
 
 
 class Question(Value):
-    """A comparison of two skills and its method; asked again about the same rollouts it is the same look."""
+    """A comparison of two skills and its method; repeating it on the same rollouts isn't a new look."""
 
     candidate: str
     """SHA-256 of the skill."""
@@ -42,25 +42,24 @@ class Question(Value):
     metric: str
     policy: str
     alpha: float
-    """The level that all looks together are to keep."""
+    """The significance level for all looks together."""
     settings: str
-    """Hash of the items, and of all else that makes rollouts new, or a score of them."""
+    """Hash of the items and of all settings that rollouts and scores depend on."""
 
 
 class Look(Document):
-    """One comparison on items of a split, entered before its result is known."""
+    """One comparison on items of a split, recorded before its result is known."""
 
     number: int = Field(ge=1)
-    """One more than the most earlier looks that one of the items had."""
+    """One more than the largest number of earlier looks at one of the items."""
     split: Split
     items: int
-    """Items that are looked at."""
     marks: tuple[str, ...]
-    """Marks of these items."""
+    """Hashes of the items, see `item_mark`."""
     question: Question
     run: str
     publication: str
-    """Name of the attempt to publish that asked first."""
+    """Name of the first publication that made this comparison."""
     entered: AwareDatetime
     """UTC."""
 
@@ -73,10 +72,10 @@ class Look(Document):
 
 
 def level_of(number: int, alpha: float) -> float:
-    """Return the level of a look (1-based): those of all looks, however many there will be, sum up to alpha.
+    """Return the level of a look (1-based); the levels of any number of looks sum up to at most alpha.
 
-    Most items are looked at once, so the first look has most of alpha. The others share the rest as 1, 1/4, 1/9 and so
-    on (alpha spending: Lan and DeMets, Biometrika 70, 1983).
+    Most items get one look, so the first one has most of alpha. The others share the rest as 1, 1/4, 1/9 and so on
+    (alpha spending: Lan and DeMets, Biometrika 70, 1983).
     """
     if number == 1:
         return FIRST_LOOK * alpha
@@ -84,7 +83,7 @@ def level_of(number: int, alpha: float) -> float:
 
 
 def next_number(looks: Iterable[Look], marks: Iterable[str]) -> int:
-    """Return the number of the next look at items with these marks: one more than the most that one of them had."""
+    """Return the number of the next look at the items with these marks, see `Look.number`."""
     had = Counter(mark for look in looks for mark in look.marks)
     return 1 + max((had[mark] for mark in marks), default=0)
 
@@ -94,9 +93,9 @@ def marks_of(items: Iterable[Item]) -> tuple[str, ...]:
 
 
 def item_mark(item: Item) -> str:
-    """Return a hash of what an item asks, whatever its id, its place and the knobs of a run.
+    """Return a hash of an item's content, without its id.
 
-    Only letters and digits count, in either case, so that whitespace and the format of the file make no difference.
+    Only letters and digits count, regardless of case, so whitespace and file formats make no difference.
     """
     asked = {name: value for name, value in item.public.items() if value != item.id}
     text = canonical_json([asked, [file.sha256 for file in item.files]])
@@ -104,40 +103,40 @@ def item_mark(item: Item) -> str:
 
 
 POWER = 0.8
-"""Share of candidates with the gain that are to be accepted."""
+"""Statistical power: the share of candidates with a gain that are accepted."""
 TRIALS = 400
 STEPS = 200
-"""Steps from no gain to one of 1, to which gains are found."""
+"""Resolution of gains between 0 and 1."""
 SEED = 48
 AS_NORMAL = 20
-"""Groups from which on the sum with random signs counts as normal where their differences have different sizes."""
+"""Number of groups from which a sum of different sizes with random signs is treated as normally distributed."""
 
 
 def can_accept(rules: EvaluationGroup, groups: tuple[int, ...]) -> bool:
-    """Return whether the gate accepts a candidate that wins every item; the arguments are those of `smallest_gain`."""
+    """Return whether the gate accepts a candidate that wins all items; for the arguments, see `smallest_gain`."""
     return bool(groups) and (not policy_of(rules).has_level or sign_flip_test(groups) <= rules.gate_alpha)
 
 
 @cache
 def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...], alike: bool = False) -> float | None:
-    """Return the smallest gain of the mean that the gate finds with 80 % power, by simulation; None if there is none.
+    """Return the minimum detectable gain of the mean (80% power), by simulation; None if the gate can't accept.
 
-    Of all worlds it is the one in which scores vary most: every answer is a coin's toss, of the candidate with a chance
-    of (1 + gain) / 2 and of the current skill with (1 - gain) / 2, and the items of a group share one toss. Where many
-    items are certain, or those of a group do not all hang together, smaller gains are found.
+    It assumes the largest variance of scores: answers are right with probability (1 + gain) / 2 under the candidate and
+    (1 - gain) / 2 under the current skill, with one outcome per group. If many items are certain, or groups are less
+    correlated, the gate detects smaller gains.
 
     Args:
-        rules: say the policy, its level, and the draws of each item.
-        groups: sizes of the items' groups, 1 for an item without one.
-        alike: whether all draws of an item are alike, as at temperature 0; they tell no more than one.
+        rules: the policy, its level, and the draws per item.
+        groups: sizes of the items' groups; 1 for an item without a group.
+        alike: whether all draws of an item are equal, as at temperature 0, and count as one.
     """
     if not can_accept(rules, groups):
         return None
     low, high = 0, STEPS
     while high - low > 1:
         middle = (low + high) // 2
-        found = _power(rules, groups, middle / STEPS, 1 if alike else rules.draws) >= POWER
-        low, high = (low, middle) if found else (middle, high)
+        detected = _power(rules, groups, middle / STEPS, 1 if alike else rules.draws) >= POWER
+        low, high = (low, middle) if detected else (middle, high)
     return high / STEPS
 
 
@@ -145,7 +144,7 @@ def _power(rules: EvaluationGroup, groups: tuple[int, ...], gain: float, draws: 
     import numpy as np
 
     random, accepted = np.random.default_rng(SEED), 0
-    # A block of trials at a time, since there may be 100,000 groups.
+    # In blocks of trials, since there may be 100,000 groups.
     block = max(1, 2_000_000 // len(groups))
     for begin in range(0, TRIALS, block):
         shape = min(block, TRIALS - begin), len(groups)
@@ -172,19 +171,19 @@ def _p_values(sums: "NDArray[np.float64]") -> "NDArray[np.float64]":
 
 
 T = TypeVar("T", Item, ItemRef)
-PROMISING = 4
-"""One group of items of the test split in so many is held out from the publish gate."""
+HELD_OUT_ONE_IN = 4
+"""One in this many groups of the test split is held out from the publish gate."""
 
 
 class RunGate(NamedTuple):
-    """A gate, and the items that it looks at."""
+    """A gate and its split."""
 
     knob: str
-    """Path of the knob that chooses its policy."""
+    """Path of the knob with its policy."""
     split: Split
     rules: EvaluationGroup
     look: int = 1
-    """Which look at these items it is; each has a level of its own."""
+    """Number of the look at these items, which determines the level."""
 
     @property
     def fewest(self) -> int:
@@ -192,22 +191,22 @@ class RunGate(NamedTuple):
 
 
 class SmallestGain(Value):
-    """The gain that a gate can be expected to find; see `smallest_gain`."""
+    """The minimum detectable gain of a gate; see `smallest_gain`."""
 
     gate: str
-    """Path of the knob that chooses its policy."""
+    """Path of the knob with its policy."""
     policy: str
     split: Split
     items: int
     groups: int | None
-    """Groups that the items come from; None if they have none."""
+    """Number of the items' groups; None if the items are independent."""
     draws: int
     look: int = 1
-    """That of the gate."""
+    """See `RunGate.look`."""
     gain: float | None
-    """Smallest gain of the mean that is found in four of five cases; None if there is none."""
+    """Minimum detectable gain of the mean (80% power); None if the gate can't accept."""
     alike: float | None
-    """The same if all draws of an item are alike, as at temperature 0."""
+    """The same if all draws of an item are equal, as at temperature 0."""
 
     def __str__(self) -> str:
         of = "" if self.groups is None else f" in {self.groups:,} groups"
@@ -222,16 +221,16 @@ class SmallestGain(Value):
 
 
 def publish_split(splits: Collection[Split]) -> Split:
-    """Return the split on which candidate and champion are compared: publish if the data has it, else test."""
+    """Return the split for the comparison of candidate and champion: publish if the data has it, else test."""
     return Split.PUBLISH if Split.PUBLISH in splits else Split.TEST
 
 
 def gates_of(config: TrainConfig, splits: Collection[Split], look: int = 1) -> list[RunGate]:
-    """Return the gates of a training, without that of candidates where they are taken without one.
+    """Return the active gates of a training.
 
     Args:
-        splits: those of the data.
-        look: which look at its items the gate of publishing is.
+        splits: the splits of the data.
+        look: the number of the publish gate's look at its items.
     """
     gates = [
         RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
@@ -246,7 +245,7 @@ def gates_of(config: TrainConfig, splits: Collection[Split], look: int = 1) -> l
 
 
 def publishing_rules(evaluation: EvaluationGroup, publishing: PublishingGroup, look: int = 1) -> EvaluationGroup:
-    """Return a run's way to score, under the policy of publishing at the level of a look at the items."""
+    """Return a run's scoring rules with the policy of publishing, at the level of a look."""
     level = level_of(look, publishing.gate_alpha)
     policy = {"use_gate": True, "gate_policy": publishing.gate_policy, "gate_alpha": level, "gate_protected_items": ()}
     return evaluation.model_copy(update=policy | {"draws": publishing.draws})
@@ -255,7 +254,7 @@ def publishing_rules(evaluation: EvaluationGroup, publishing: PublishingGroup, l
 def decide_publication(
     candidate: Evaluation, rival: Evaluation, evaluation: EvaluationGroup, publishing: PublishingGroup, look: Look
 ) -> GateDecision:
-    """Decide whether the candidate may become the champion; the reason names the look and its level."""
+    """Decide whether the candidate becomes the champion; the reason names the look and its level."""
     decision = decide(candidate, rival, rival, publishing_rules(evaluation, publishing, look.number))
     level = level_at(look)
     seen = f"{decision.reason}; {look}{'' if level is None else f', level {level:.2g}'}"
@@ -263,60 +262,56 @@ def decide_publication(
 
 
 def level_at(look: Look) -> float | None:
-    """Return the level at which a look judges; None under a policy without one."""
+    """Return the level of a look; None under a policy without one."""
     return look.level if POLICIES[look.question.policy].has_level else None
 
 
-def deciding(split: Split, items: Sequence[T]) -> list[T]:
-    """Return the items of a split by which the publish gate decides; the others say what the skill promises.
+def deciding_items(split: Split, items: Sequence[T]) -> list[T]:
+    """Return the items of a split on which the publish gate decides; the published score comes from the others.
 
-    A split publish decides as a whole, since the test split says the rest. Of a test split that decides, one group in
-    PROMISING is held out: a score that decided is too high where the skill passed, by chance among other things.
+    The gate uses all of a split `publish`, and then the test split gives the published score. If the gate uses the test
+    split, one group in HELD_OUT_ONE_IN is held out, because scores that passed a gate have an optimistic bias.
     """
     return [item for item in items if split is Split.PUBLISH or not _held_out(item)]
 
 
-def promising(items: Sequence[T]) -> list[T]:
-    """Return the items of the test split that are held out from a publish gate which decides by that split."""
+def held_out_items(items: Sequence[T]) -> list[T]:
     return [item for item in items if _held_out(item)]
 
 
 def _held_out(item: Item | ItemRef) -> bool:
-    """Choose by a hash, so that it's always the same items, and all of a group."""
-    return int(sha256(item.group or item.id)[:8], 16) % PROMISING == 0
+    """Decide by a hash, so it's always the same items, and whole groups."""
+    return int(sha256(item.group or item.id)[:8], 16) % HELD_OUT_ONE_IN == 0
 
 
 def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> None:
-    """Refuse a gate that no result could pass, because its items come from too few groups.
+    """Raise ConfigError for a gate that can accept nothing, because its items have too few groups.
 
-    An item without a group has an empty one.
-
-    Raises:
-        ConfigError: it names the gate, the groups that there are, and how many it needs.
+    `groups` has the group of each item, empty for an item without one.
     """
     for gate in gates_of(config, groups):
-        if problem := hopeless(gate.rules, groups[gate.split]):
+        if problem := why_unpassable(gate.rules, groups[gate.split]):
             raise ConfigError(
                 f"{gate.knob} = {gate.rules.gate_policy} could accept nothing: the items of the {gate.split} split "
-                f"{problem}; give it more data, or choose another policy"
+                f"{problem}. Add more data, or choose another policy"
             )
 
 
-def hopeless(rules: EvaluationGroup, groups: Sequence[str]) -> str:
-    """Return why a gate could accept nothing, whatever the scores on items of these groups; empty if it could."""
+def why_unpassable(rules: EvaluationGroup, groups: Sequence[str]) -> str:
+    """Return the reason why a gate can accept nothing, whatever the scores; empty if it can."""
     sizes, policy = group_sizes(groups), policy_of(rules)
     fewest = policy.fewest_items(rules)
     if len(sizes) < fewest:
         return f"come from {len(sizes)} groups, and it needs at least {fewest}"
     if policy.has_level and not can_accept(rules, sizes):
-        return f"come from {len(sizes)} groups, and not even all of them won would do, since one has {max(sizes)} items"
+        return f"come from {len(sizes)} groups, and winning all of them isn't enough, since one has {max(sizes)} items"
     return ""
 
 
 def smallest_gains(
     config: TrainConfig, groups: Mapping[Split, Sequence[str]], look: int = 1
 ) -> tuple[SmallestGain, ...]:
-    """Return what each gate can find; the groups are those of `check_groups`, the look that of `gates_of`."""
+    """Return each gate's minimum detectable gain; for the arguments, see `check_groups` and `gates_of`."""
     return tuple(
         SmallestGain(
             look=gate.look,

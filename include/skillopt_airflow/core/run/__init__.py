@@ -1,5 +1,5 @@
-"""The state of a run: its schedule, what each moment changes in it, its budget and its history.
+"""A run: its schedule, its state and the changes of each moment, its budget and its history.
 
-Enter by timeline.py and state.py.
-Loading and storing a state is the work of training/.
+Start with timeline.py and state.py.
+Loading and storing a state is in training/.
 """

@@ -1,13 +1,13 @@
-"""Reject a candidate before all of its evaluation ran: one that the full evaluation would not accept either.
+"""Early rejection of candidates that the full evaluation wouldn't accept either.
 
-It is the full evaluation's decision for fewer rollouts, with one exception: where so many items beyond those that
-ran would have failed that too few had a score, the full evaluation would be indecisive.
+It gives the full evaluation's decision with fewer rollouts, with one exception: if too many of the remaining items had
+failed, the full evaluation would be indecisive.
 
-Every policy wants a strictly better mean, so a candidate has lost once none is possible any more, whatever the items
-that did not run would score. What counts is the shortest prefix of a fixed order that shows it: items that
-other containers finished beyond it are left out, so that the record does not depend on which was faster.
+Every policy requires a strictly better mean, so a candidate has lost once that is impossible, whatever the remaining
+items score. The result is the shortest prefix of a fixed order that proves it. Items that other containers have
+finished beyond it are left out, so the record doesn't depend on their speed.
 
-Not for a candidate that is taken in any case: see `force` of the gate.
+It doesn't apply to candidates that are accepted in any case: see `force` of the gate.
 """
 
 import math
@@ -26,10 +26,7 @@ from skillopt_airflow.core.values.types import ItemRef, RolloutResult, Status
 
 
 def may_end_early(moment: Moment, config: TrainConfig) -> bool:
-    """Return whether a candidate's evaluation may be ended as soon as a win is impossible: where a gate decides on it.
-
-    A batch job is paid for as a whole.
-    """
+    """Return whether an evaluation may end early: only if a gate decides on it, and not in a prepaid batch job."""
     rules, gated = config.evaluation, moment.kind != "slow_update" or config.optimizer.slow_update_gate
     return rules.early_reject and rules.use_gate and gated and not config.model.batch
 
@@ -37,10 +34,9 @@ def may_end_early(moment: Moment, config: TrainConfig) -> bool:
 def evaluation_order(
     item_ids: Sequence[str], current: Evaluation, rules: EvaluationGroup, record: TrackRecord
 ) -> tuple[str, ...]:
-    """Sort the items by the score that the candidate will probably get, lowest first, to rule a win out early.
+    """Sort the items by the candidate's expected score, lowest first, to rule out a win early.
 
-    What an item will probably score is what the current skill scores on it, and earlier candidates did. Items that
-    the current skill has no score for come last.
+    The expected score is based on the current skill and on earlier candidates. Items without a current score come last.
     """
     mine = {item: gate_value(current.scores.get(item, WON), rules) for item in item_ids}
     expected = {item: record.expected(item, score) for item, score in mine.items()}
@@ -52,13 +48,13 @@ class RunningEvaluation:
     """A candidate's evaluation while it runs."""
 
     scores: Mapping[str, ItemScore]
-    """Scores of the items that are complete, all draws included."""
+    """Scores of the items with all draws."""
     failed: Mapping[str, Status]
-    """Items that ended without a score. Like those that did not run they may still win all they could."""
+    """Items that ended without a score. Like pending items, they count as possible wins."""
     order: Sequence[str]
-    """Every item of the evaluation, see `evaluation_order`."""
+    """All items of the evaluation, see `evaluation_order`."""
     current: Evaluation
-    """The current skill's; items that it has no score for do not count."""
+    """The current skill's evaluation; items without a score in it don't count."""
     rules: EvaluationGroup
     record: TrackRecord = field(default_factory=TrackRecord)
     """The scores of earlier candidates."""
@@ -80,15 +76,14 @@ class RunningEvaluation:
         return cls(scores, failed, order, current, rules, record)
 
     def lost(self) -> tuple[Evaluation, float] | None:
-        """Return the evaluation up to where a loss is certain, the rest cancelled, and the highest mean still possible.
+        """Return the evaluation up to the certain loss, with the rest cancelled, and the highest possible mean.
 
-        It is the shortest prefix of the order that rules out a candidate better than current; both depend on the order
-        only, never on which container was faster. The mean is the one that the gate compares: over the items that
-        current has a score for.
+        The evaluation has the shortest prefix of the order that rules out a win, and no items if current is perfect.
+        Both results depend only on the items' order, never on the speed of containers. The mean is over the items with
+        a current score, as in the gate.
 
-        None while a win is possible, where it takes all items to rule one out, when the failed items of the prefix
-        leave too few to decide on, and when the rules want the full evaluation: then `decide` on that. No item is in it
-        if current is perfect: nothing needs to run.
+        None while a win is possible, if ruling it out takes all items, or if too many items of the prefix failed. Also
+        None if the rules require the full evaluation. Then use `decide` on the full evaluation.
         """
         wanted = self.rules.early_reject and self.rules.use_gate
         if not wanted or not any(item in self.current.scores for item in self.order):
@@ -96,13 +91,13 @@ class RunningEvaluation:
 
         def is_lost(prefix: int) -> bool:
             pairs = sum(item in self.current.scores for item in self._ran(prefix))
-            # fsum is exact. Half of what counts as a tie leaves room for the rounding of the two means.
+            # fsum is exact. Half of the tolerance for ties leaves room for rounding of the two means.
             return self._lead(prefix) <= SAME_MEAN / 2 * max(1, pairs)
 
         arrived, total = self._arrived(), len(self.order)
         if not is_lost(arrived):
             return None
-        # A result never promises more than its item did before: once lost is lost.
+        # Results never raise the lead, so a loss is final.
         prefix = bisect_left(range(arrived), True, key=is_lost)
         ran, best_case = self._ran(prefix), self._best_case(prefix)
         if (total - (prefix - len(ran))) / total < self.rules.min_coverage or prefix == total:
@@ -112,21 +107,20 @@ class RunningEvaluation:
         return evaluation, math.fsum(best_case) / len(best_case)
 
     def worthwhile(self) -> Sequence[str]:
-        """Return the items to begin before more is known: up to where they will probably have made a loss certain.
+        """Return the items to start now: the prefix that probably makes a loss certain.
 
-        Each is expected to score what the current skill and earlier candidates did on it. Probably is a standard
-        deviation beyond a tie, so that a candidate that does as expected waits for nothing. What runs in any case is
-        always among them.
+        Scores are expected as in `evaluation_order`. The prefix ends one standard deviation below a tie, so a candidate
+        that performs as expected never waits. It includes all items that must run in any case.
         """
         arrived, ended = self._arrived(), self.scores.keys() | self.failed.keys()
         certain = self._lead(arrived)
         if certain <= SAME_MEAN * len(self.order):
-            # It has lost, and that too few items have a score takes all of them to see.
+            # The candidate has lost, and only all items can show whether too few have a score.
             return self.order
         expected, variance = self._lead(len(self.order)), 0.0
         for begun, item in enumerate(self.order[arrived:], start=arrived):
             if expected < -math.sqrt(variance) - SAME_MEAN:
-                # A further item takes away 1 at most.
+                # Each item reduces the lead by at most 1.
                 return self.order[: max(begun, arrived + math.ceil(certain - SAME_MEAN))]
             if item in self.current.scores and item not in ended:
                 score = self.record.expected(item, gate_value(self.current.scores[item], self.rules))

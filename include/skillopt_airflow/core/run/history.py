@@ -1,4 +1,4 @@
-"""The history of a run as values: a row per moment, the test, the costs, and what was published."""
+"""The history of a run: its moments, test scores, costs and publication."""
 
 from typing import NamedTuple
 
@@ -19,9 +19,9 @@ from skillopt_airflow.core.values.types import FailurePattern, Split, Value
 
 
 class StepSeconds(Value):
-    """The wall seconds of a moment, from the end of the one before to its own.
+    """The wall time of a moment in seconds, from the end of the previous moment to its own end.
 
-    Where a gate was decided again behind what followed it, the moment after it is counted from its own first task.
+    If a gate was decided again after later moments had started, the next moment counts from its own first task.
     """
 
     wall: float = 0.0
@@ -29,38 +29,38 @@ class StepSeconds(Value):
     container: float = 0.0
     own: float = 0.0
     airflow: float = 0.0
-    """Time in which no task's body ran: scheduling, starting processes, parsing."""
+    """Time outside of task bodies: scheduling, starting processes, parsing."""
 
 
 class MomentHistory(Document):
-    """One gated moment, as its gate stores it; scores are means of the gate metric on the selection split."""
+    """One gated moment as stored; scores are means of the gate metric on the selection split."""
 
     name: str
     """See `Moment.name`."""
     kind: MomentKind
     step: int
-    """Number of steps taken when it was over."""
+    """Number of finished steps at its end."""
     epoch: int
     decision: GateDecision
     candidate: SplitScore | None
-    """None if the candidate equals the current skill, has no score or was rejected early: see the decision's
-    bound."""
+    """None if the candidate equals the current skill, has no score, or was rejected early (see the decision's
+    bound)."""
     score_after: float | None
-    """Score of the current skill after the moment; None if it was taken without a score."""
+    """Score of the current skill after the moment; None if it was accepted without a score."""
     best_score: float
-    """After the moment."""
+    """Score of the best skill after the moment."""
     skill_version: int
     """Current version after the moment."""
     edits: tuple[EditReport, ...]
     diff: str
-    """From the skill before to the candidate; empty if they are equal."""
+    """Difference from the previous skill to the candidate; empty if they are equal."""
     failure_patterns: tuple[FailurePattern, ...] = ()
     fallbacks: tuple[str, ...]
-    """Each optimizer answer that gave way to a deterministic rule, as `<stage>: why`."""
+    """Optimizer answers that a deterministic rule replaced, as `<stage>: <reason>`."""
     cancelled: int
-    """Rollouts of the selection split that an early rejection saved."""
+    """Rollouts of the selection split that early rejection saved."""
     ended: float = 0.0
-    """Unix seconds."""
+    """Unix time in seconds."""
     seconds: StepSeconds = StepSeconds()
 
     @property
@@ -77,26 +77,26 @@ class MomentHistory(Document):
 
 
 class RolloutCounts(Value):
-    """Numbers of the rollouts that the run planned, by what became of them."""
+    """Numbers of the run's planned rollouts by outcome."""
 
     planned: int = 0
     ran: int = 0
-    """Carried out by this run, retries included."""
+    """Carried out by this run, including retries."""
     cancelled: int = 0
-    """Left out because the candidate was rejected early."""
+    """Saved by early rejection."""
     speculated: int = 0
-    """Carried out for a batch before it was known under which skill it would run."""
+    """Carried out for a batch before its skill was certain."""
     wasted: int = 0
-    """Those of `speculated` whose skill had gone by then."""
+    """Speculated rollouts with a skill that was replaced."""
     reused: int = 0
-    """Taken from the store: of another run, or another step."""
+    """Read from the store: rollouts of another run or step."""
 
 
 class StageRollouts(RolloutTally):
-    """Outcomes of the run's own rollouts of one stage."""
+    """Outcomes of the run's own rollouts in one stage."""
 
     stage: str
-    """Such as seed, rollout, evaluate, test."""
+    """For example seed, rollout, evaluate, test."""
 
 
 class Publication(Value):
@@ -105,13 +105,13 @@ class Publication(Value):
     version: str
     sha256: str
     key: str
-    """Address of best_skill.md."""
+    """URL of best_skill.md."""
     created: bool
-    """False if the same skill was the champion already."""
+    """False if the same skill was already the champion."""
     split: Split
-    """Split on which it passed the publish gate."""
+    """Split of the publish gate."""
     look: int
-    """Number of that look at these items."""
+    """Number of the gate's look at these items."""
 
 
 class CandidateCounts(NamedTuple):
@@ -120,11 +120,11 @@ class CandidateCounts(NamedTuple):
     accepted: int
     made: int
     ungated: int
-    """Those of the accepted that were taken without the gate."""
+    """Number of candidates that were accepted without the gate."""
 
 
 class History(Document):
-    """A run as far as it has come; the rows of its gates, and what its other documents say of it as a whole."""
+    """A run so far: its moments, and totals from its other documents."""
 
     benchmark: str
     run: str
@@ -135,39 +135,39 @@ class History(Document):
     metric: Metric
     gate_policy: str
     total_steps: int
-    """The number of steps that the run was to have; see stopped."""
+    """The planned number of steps; see stopped."""
     init_skill: str = "seed"
-    """The skill that it began with: seed, a published version, or what the user named it."""
+    """The initial skill: seed, a published version, or the user's name for it."""
     stated: StatedScores | None = None
-    """Scores that the authors of the run's preset state."""
+    """Published scores for the run's preset."""
     smallest_gains: tuple[SmallestGain, ...] = ()
     """Minimum detectable gains of the gates."""
     val_items: int
     """Items of the selection split."""
     test_items: int
     val_groups: int | None = None
-    """Groups that the items of the selection split come from; None if none was named."""
+    """Number of groups in the selection split; None if items have no groups."""
     test_groups: int | None = None
     budget: BudgetGroup = BudgetGroup()
     seed: SplitScore
-    """The skill that the run began with, on the selection split."""
+    """The initial skill on the selection split."""
     best: SplitScore
-    """The best skill, on the selection split; version 0 is the seed."""
+    """The best skill on the selection split; version 0 is the seed."""
     stopped: str = ""
     """The reason why the run stopped before its end, or empty."""
     moments: tuple[MomentHistory, ...]
     """The moments in order, without the seed's measurement and the run's end."""
     costs: tuple[StageCost, ...]
-    """Costs that this run paid, by stage, in the order in which the stages began."""
+    """This run's costs by stage, ordered by the stages' start."""
     test: dict[str, SplitScore] = Field(default_factory=dict)
-    """The seed, the best and the last skill on the test split, and by `epoch 1` and so on each epoch's last one where
-    evaluation.eval_test asks for it; empty if that was not measured."""
+    """The seed, best and last skill on the test split, and if evaluation.eval_test is each_epoch also each epoch's last
+    skill, as `epoch 1` and so on; empty if not measured."""
     test_looks: int | None = None
-    """Comparisons that were ever made on these items to publish something; None if nobody counted."""
+    """Number of all publishing looks at these items; None if unknown."""
     rollouts: RolloutCounts = RolloutCounts()
-    """Counted when the run has ended."""
+    """Counted at the end of the run."""
     outcomes: tuple[StageRollouts, ...] = ()
-    """Of each stage, in the order in which the stages are planned; an item that was tried again counts as it ended."""
+    """Outcomes by stage, in the order of the plan; retried items count by their last outcome."""
     published: Publication | None = None
     withheld: str = ""
     """The reason why nothing was published, or empty."""
@@ -178,7 +178,7 @@ class History(Document):
 
     @property
     def candidates(self) -> CandidateCounts:
-        """Their numbers; edits that all missed make none, and neither does an epoch's end with a memory only."""
+        """Counts of candidates, without those equal to the current skill and epoch ends with only a memory."""
         decisions = [moment.decision for moment in self.moments]
         made = [decision for decision in decisions if not (decision.memory_only or decision.equal)]
         accepted = sum(decision.action.accepted for decision in made)

@@ -1,4 +1,4 @@
-"""The gate of a moment: from a candidate's rollouts to the verdict and the state that the moment ends with."""
+"""The gate of a moment: from a candidate's rollouts to the verdict and the moment's final state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,38 +21,38 @@ from skillopt_airflow.core.values.types import Edit, ItemRef, Patch, RolloutResu
 
 @dataclass(frozen=True)
 class GateInput:
-    """Everything that decides on a moment's candidate."""
+    """The input of the decision on a moment's candidate."""
 
     moment: Moment
     config: TrainConfig
     before: RunState
     record: TrackRecord
-    """That of `before`, which only names it."""
+    """The record of `before`, which has only its name."""
     current: SkillVersion
     best: SkillDocument
     candidate: SkillVersion
     items: Sequence[ItemRef]
     """The selection split."""
     rollouts: Mapping[str, Sequence[RolloutResult]]
-    """The candidate's by item id, one per draw; not read if the candidate is the current skill."""
+    """The candidate's rollouts by item id, one per draw; unused if the candidate equals the current skill."""
     applied: Patch
     """The edits that were to make the candidate."""
     report: EditApplyReport
     """The outcome of each."""
     ranked: Patch | None
-    """The edits that selection kept; a step has them."""
+    """The selected edits of a step."""
     reflected: ReflectedItems | None
-    """The items that a step reflected on."""
+    """The items in a step's reflection."""
     notes: Sequence[Edit]
-    """Edits that enter the skill whatever the verdict."""
+    """Edits that are applied whatever the verdict."""
     memory: str | None
-    """What the optimizer keeps in mind from now on; None if the moment leaves no memory."""
+    """The optimizer's new memory; None if the moment leaves none."""
     stop: str
-    """Why the run stops after this moment; empty if it goes on."""
+    """The reason why the run stops after this moment; empty if it continues."""
 
 
 class GateOutcome(NamedTuple):
-    """The verdict, and everything that follows from it."""
+    """The verdict and its effects."""
 
     row: MomentHistory
     """The verdict with what led to it; without the seconds, which are known at the end."""
@@ -60,7 +60,7 @@ class GateOutcome(NamedTuple):
     versions: Mapping[int, SkillVersion]
     """The versions that the moment adds, by number."""
     notes_report: EditApplyReport | None
-    """The outcome of each note that was added without the gate; None if nothing was added."""
+    """The report on notes, which bypass the gate; None if none was added."""
 
 
 def pass_gate(given: GateInput) -> GateOutcome:
@@ -116,7 +116,7 @@ def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
             return evaluation, decision.model_copy(update={"bound": bound})
     evaluation = evaluation_of(given.items, given.rollouts, rules.draws)
     covered = covers(evaluation, rules)
-    # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
+    # Even force doesn't accept an unmeasured candidate, because later candidates couldn't be compared with it.
     force = covered and moment.kind == "slow_update" and not config.optimizer.slow_update_gate
     skills = (given.candidate.skill, given.best) if rules.use_semantic_density else None
     decision = decide(evaluation, current, best, rules, force, skills)

@@ -1,4 +1,4 @@
-"""Skills compared on the same items, under each of some targets and harnesses, on each of some splits."""
+"""Comparison of skills on the same items, for several targets, harnesses and splits."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from skillopt_airflow.core.gate.item_scores import Evaluation, Metric, covers
 from skillopt_airflow.core.gate.measured_score import TypeScore
 from skillopt_airflow.core.gate.paired import PairedTable, interval, paired
 from skillopt_airflow.core.gate.policies import Verdict
-from skillopt_airflow.core.run.budget import Spent
+from skillopt_airflow.core.run.budget import Spending
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.failure_reasons import FailureReason
 from skillopt_airflow.core.values.types import RolloutResult, Split, Status, UnitInterval, Value
@@ -22,7 +22,7 @@ PolicyName = Literal["strict", "exact_paired"]
 
 
 class MatrixRequest(Value):
-    """The skills of a matrix, of which the first is the baseline, and where they are compared."""
+    """The skills of a matrix, of which the first is the baseline, and their targets, harnesses and splits."""
 
     skills: tuple[str, ...]
     targets: tuple[str, ...]
@@ -31,7 +31,7 @@ class MatrixRequest(Value):
 
 
 class RolloutCost(Value):
-    """The costs of the scored rollouts of a skill in a cell, whichever run made them."""
+    """The costs of a skill's scored rollouts in a cell, including those of other runs."""
 
     rollouts: int = 0
     calls: int = 0
@@ -47,7 +47,7 @@ class RolloutCost(Value):
 
 
 class Measurement(NamedTuple):
-    """A skill in a cell, as it was measured."""
+    """The raw results of a skill in a cell."""
 
     evaluation: Evaluation
     by_type: tuple[TypeScore, ...]
@@ -57,7 +57,7 @@ class Measurement(NamedTuple):
 
 
 class SkillInCell(Value):
-    """A skill under one target and harness, on one split."""
+    """The result of a skill for one target, harness and split."""
 
     score: UnitInterval | None
     """Mean of the gate metric. None, like its interval, if too few items have a score."""
@@ -73,19 +73,19 @@ class SkillInCell(Value):
     failures: dict[Status, int]
     """Items whose rollouts ended without a score."""
     missing: int
-    """Items without a stored rollout, such as those skipped after the first ones had failed alike."""
+    """Items without a stored rollout, such as those that were skipped after the first ones failed alike."""
     reason: FailureReason | None
     """The most frequent reason of the failures."""
     cost: RolloutCost
     against_first: PairedTable | None
-    """The skill less the baseline, on the items that both have a score for. None for the baseline itself, and if one of
-    the two has no score."""
+    """The skill minus the baseline, on items with a score under both. None for the baseline itself, and if one of the
+    two has no score."""
     verdict: Verdict | None
-    """The gate policy's answer to "is the skill better than the baseline?". None if no policy was named."""
+    """The gate policy's verdict on the skill against the baseline. None if no policy was requested."""
 
     @classmethod
     def of(cls, measured: Measurement, first: Measurement, rules: EvaluationGroup, policy: PolicyName | None) -> Self:
-        """Conclude from a measurement and the baseline's in the same cell."""
+        """Summarize a measurement and compare it with the baseline's in the same cell."""
         evaluation, decided = measured.evaluation, _decides(measured.evaluation, rules)
         low, high = interval(evaluation, rules) if decided else (None, None)
         is_first = measured is first
@@ -107,13 +107,13 @@ class SkillInCell(Value):
 
 
 class CellResult(Value):
-    """All skills under one target and harness, on one split."""
+    """The results of all skills for one target, harness and split."""
 
     target: str
     harness: str
     split: Split
     items: int
-    """Items that every skill ran on."""
+    """Number of items, the same for all skills."""
     skills: tuple[SkillInCell, ...]
     """In the order of the matrix's skills."""
 
@@ -122,16 +122,16 @@ class ComparedSkill(Value):
     """A skill of a matrix."""
 
     source: str
-    """The skill as the user named it: seed, champion, a version, a URL, or the beginning of its text."""
+    """The user's name of the skill: seed, champion, a version, a URL, or the beginning of its text."""
     version: str = ""
     """The published version with this text; empty if there is none."""
     sha256: str
     tokens: int
-    """Roughly the tokens of its text."""
+    """Estimated."""
 
 
 class MatrixRow(NamedTuple):
-    """One skill in one cell, with the names of both."""
+    """One skill in one cell."""
 
     cell: CellResult
     skill: ComparedSkill
@@ -147,17 +147,17 @@ class SkillMatrix(Document):
     """UTC, when the run was prepared."""
     metric: Metric
     draws: int
-    """Rollouts of each item, whose mean is its score."""
+    """Rollouts per item."""
     min_coverage: UnitInterval
-    """Share of the items that had to have a score."""
+    """Required share of items with a score."""
     policy: PolicyName | None
     """The gate policy of the verdicts."""
     skills: tuple[ComparedSkill, ...]
     """The first one is the baseline."""
     cells: tuple[CellResult, ...]
-    """Every target with every harness, each on every split."""
-    spent: Spent
-    """The costs of the run itself; stored rollouts of other runs cost it nothing."""
+    """All combinations of target, harness and split."""
+    spent: Spending
+    """The costs of the run itself, without reused rollouts."""
 
     @property
     def standin(self) -> bool:
@@ -198,12 +198,12 @@ class SkillMatrix(Document):
 
 
 def _decides(evaluation: Evaluation, rules: EvaluationGroup) -> bool:
-    # `min_coverage` may be 0, and there is no mean of nothing.
+    # If `min_coverage` is 0, there may be no scores.
     return bool(evaluation.scores) and covers(evaluation, rules)
 
 
 def _verdict(skill: Evaluation, first: Evaluation, rules: EvaluationGroup, policy: PolicyName) -> Verdict:
-    # Protected items are ids of the selection split, and a matrix may be of another one.
+    # Protected items are ids of the selection split, but a matrix can use other splits.
     asked = rules.model_copy(update={"use_gate": True, "gate_policy": policy, "gate_protected_items": ()})
     decision = decide(skill, first, first, asked)
     return Verdict(action=decision.action, reason=decision.reason, statistic=decision.statistic)

@@ -1,4 +1,4 @@
-"""The state of a training at a moment, all that the next one needs, with the buffer of its epoch's steps."""
+"""The state of a training after a moment, which is the input of the next moment."""
 
 import math
 
@@ -17,9 +17,9 @@ class ReflectedItems(Document):
 
     item_ids: tuple[str, ...]
     failed: int = 0
-    """How many of them failed."""
+    """Number of failed items."""
     draws: dict[str, tuple[int, ...]] = Field(default_factory=dict)
-    """The tries of each item that had a score; empty where that is the first alone, as in a step with one try."""
+    """The scored draws by item; an item with only the first draw may be missing."""
 
     def draws_of(self, item_id: str) -> tuple[int, ...]:
         if item_id not in self.item_ids:
@@ -28,24 +28,24 @@ class ReflectedItems(Document):
 
 
 class BufferEntry(Value):
-    """One step: how its items failed, what was tried, what came of it, and how current skill and candidate scored.
+    """A step for later optimizer calls: its failure patterns, edits and scores.
 
-    What was tried is in one of three fields, by the gate's action; an indecisive one lists nothing.
+    The edits are in one of three fields, by the gate's action; after `indecisive` all three are empty.
     """
 
     step: int
     items: int = 0
-    """Items that were reflected on."""
+    """Items in the reflection."""
     failed: int = 0
     failure_patterns: tuple[FailurePattern, ...] = ()
     accepted_edits: tuple[Edit, ...] = ()
     rejected_edits: tuple[Edit, ...] = ()
     undecided_edits: tuple[Edit, ...] = ()
-    """The edits of a candidate that differed from the skill on too few items to judge."""
+    """The edits of an underpowered candidate."""
     score_before: float | None = None
     score_after: float | None = None
     interval: tuple[float, float] | None = None
-    """95% interval of the difference of all edits together."""
+    """95% confidence interval of the joint effect of all edits."""
 
 
 class StepBuffer(Value):
@@ -58,11 +58,11 @@ class StepBuffer(Value):
 
 
 def tried_edits(ranked: Patch, report: EditApplyReport) -> tuple[Edit, ...]:
-    """Return what a candidate tried, as the optimizer proposed it: the edits that reached it, and its new notes."""
-    made = [row for row in report.rows if row.status != "skipped"]
-    written_anew, reached = any(row.edit.op == "rewrite" for row in made), [row.edit for row in made]
-    tried = [edit for edit in ranked.edits if written_anew or edit in reached]
-    for row in made:
+    """Return a candidate's edits as proposed by the optimizer, without skipped ones, and its new notes."""
+    applied = [row for row in report.rows if row.status != "skipped"]
+    rewritten, known = any(row.edit.op == "rewrite" for row in applied), [row.edit for row in applied]
+    tried = [edit for edit in ranked.edits if rewritten or edit in known]
+    for row in applied:
         if row.edit.op == "region":
             before = row.removed.split("\n")
             added = [line for line in row.inserted.split("\n") if line not in before]
@@ -71,11 +71,11 @@ def tried_edits(ranked: Patch, report: EditApplyReport) -> tuple[Edit, ...]:
 
 
 WEIGHT_OF_CURRENT = 2.0
-"""Earlier candidates that the current skill counts for: it is what the next candidate differs least from."""
+"""Weight of the current skill, in earlier candidates: the next candidate differs least from it."""
 
 
 class ItemRecord(Value):
-    """The scores of one item."""
+    """Sum and number of an item's scores."""
 
     total: float = 0.0
     count: int = 0
@@ -88,11 +88,11 @@ UNTRIED = ItemRecord()
 
 
 class TrackRecord(Value):
-    """The records by item id; values of the gate's metric."""
+    """Records of the gate metric by item id, over all candidates so far."""
 
     items: dict[str, ItemRecord] = Field(default_factory=dict)
     stored: str = ""
-    """Name under which the run keeps the items; empty if nowhere yet, or in the same document."""
+    """Name under which the run stores the items; empty if not yet stored, or in the same document."""
 
     def expected(self, item: str, current: float) -> float:
         """Estimate the next candidate's score on the item, given the current skill's."""
@@ -100,7 +100,7 @@ class TrackRecord(Value):
         return (WEIGHT_OF_CURRENT * current + record.total) / (WEIGHT_OF_CURRENT + record.count)
 
     def with_scores(self, evaluation: Evaluation, rules: EvaluationGroup) -> "TrackRecord":
-        """Return the record after one more candidate was measured, wholly or in part."""
+        """Return the record with the scores of another candidate, which may be incomplete."""
         values = {item: gate_value(score, rules) for item, score in evaluation.scores.items()}
         tried = {item: self.items.get(item, UNTRIED).plus(value) for item, value in values.items()}
         return TrackRecord(items=self.items | tried)
@@ -114,27 +114,26 @@ class Measured(Value):
     sha256: str
     evaluation: Evaluation
     has_new_notes: bool = False
-    """True if notes were added since, so that the scores are those of the text without them."""
+    """True if the skill has notes that aren't included in the scores."""
 
 
 class RunState(Document):
-    """The state of the run after a moment; the buffer holds the current epoch's steps."""
+    """The state of the run after a moment; the buffer has the current epoch's steps."""
 
     moment: str
-    """Name of the moment that committed it."""
+    """Name of the moment."""
     step: int
-    """Steps taken so far."""
+    """Number of finished steps."""
     current: Measured
     best: Measured
     newest: int = 0
     """The highest version so far."""
     buffer: StepBuffer = StepBuffer()
     record: TrackRecord = TrackRecord()
-    """The scores of candidates so far on each item of the selection split."""
     meta_skill: str = ""
     """The optimizer's memory across epochs; never part of the skill."""
     stopped: str = ""
-    """The reason why the run stops here although it had more moments; empty while it goes on."""
+    """The reason why the run stops here before its planned end; empty if it continues."""
 
     def in_new_epoch(self) -> "RunState":
         return self.model_copy(update={"buffer": StepBuffer()})

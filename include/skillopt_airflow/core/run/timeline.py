@@ -1,4 +1,4 @@
-"""The moments of a run at which its state may change, its learning rate (paper section 3.4), its order of items."""
+"""The moments of a run, its learning rate (paper section 3.4), and its order of items."""
 
 import math
 import random
@@ -17,13 +17,13 @@ _SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
     "linear": lambda highest, lowest, progress: highest + (lowest - highest) * progress,
     "cosine": lambda highest, lowest, progress: lowest + (highest - lowest) * (1 + math.cos(math.pi * progress)) / 2,
 }
-"""The value at a share of the way from the highest to the lowest."""
+"""The learning rate from the highest to the lowest value, by progress from 0 to 1."""
 
 
 def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int | None:
-    """Return L_t, the most edits that step `step` of `total_steps` may apply, rounded half to even; None for no limit.
+    """Return L_t, the limit of edits in step `step` of `total_steps`, rounded half to even; None means no limit.
 
-    Where the optimizer chooses the rate itself, this is the most that it may choose.
+    In autonomous mode it is the limit for the optimizer's choice.
     """
     if optimizer.skill_update_mode == "full_rewrite_minibatch":
         return 1
@@ -33,27 +33,27 @@ def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int |
         return optimizer.learning_rate
     schedule = _SCHEDULES[optimizer.lr_scheduler]
     rate = schedule(optimizer.learning_rate, optimizer.min_learning_rate, step / total_steps)
-    # In floating point cos(pi / 3) is a little more than one half, which would round such a half up.
+    # In floating point, cos(pi / 3) is slightly above one half, so the inner round restores exact halves.
     return max(optimizer.min_learning_rate, round(round(rate, 9)))
 
 
 def steps_in_epoch(train_size: int, train: TrainGroup) -> int:
-    """Return the steps of one epoch: as many as cover every item, at most `steps_per_epoch`."""
+    """Return the number of steps that cover all items, at most `steps_per_epoch`."""
     steps = math.ceil(math.ceil(train_size / train.batch_size) / train.accumulation)
     return steps if train.steps_per_epoch is None else min(train.steps_per_epoch, steps)
 
 
 def slices(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> list[list[T]]:
-    """Return the slices that a step takes from its epoch's own shuffle; `epoch` and `position` are 1-based.
+    """Return the slices of a step from its epoch's shuffle; `epoch` and `position` are 1-based.
 
-    They are `accumulation` many; at the epoch's end the last one may be shorter, and some may be missing.
+    A step has `accumulation` slices; at the epoch's end some may be shorter or missing.
     """
     order = _shuffled(items, f"{train.seed}-epoch-{epoch}")
     return [[order[index] for index in places] for places in slice_places(len(order), position, train)]
 
 
 def slice_places(train_size: int, position: int, train: TrainGroup) -> list[range]:
-    """Return the places of a step's slices in an epoch's shuffle; `position` is 1-based."""
+    """Return the index ranges of a step's slices in an epoch's shuffle; `position` is 1-based."""
     first = (position - 1) * train.accumulation
     starts = [index * train.batch_size for index in range(first, first + train.accumulation)]
     return [range(start, min(start + train.batch_size, train_size)) for start in starts if start < train_size]
@@ -62,14 +62,14 @@ def slice_places(train_size: int, position: int, train: TrainGroup) -> list[rang
 def batch_draws(train: TrainGroup, epoch: int, temperature: float | None) -> range:
     """Return the draws of a batch's items in an epoch (1-based).
 
-    Each epoch has new ones, so that analysts see new trajectories, unless the target answers alike.
+    Each epoch has new draws, so analysts see new trajectories, except at temperature 0, where answers repeat.
     """
     first = 0 if temperature == 0 else (epoch - 1) * train.rollouts_per_item
     return range(first, first + train.rollouts_per_item)
 
 
 def sample(items: Sequence[T], count: int, seed: str) -> list[T]:
-    """Draw `count` items by seed, or all if there are fewer, in their own order."""
+    """Choose `count` items by seed, or all if there are fewer, in their original order."""
     chosen = set(_shuffled(range(len(items)), seed)[:count])
     return [item for index, item in enumerate(items) if index in chosen]
 
@@ -83,7 +83,7 @@ def _shuffled(items: Sequence[T], seed: str) -> list[T]:
 MomentKind = Literal["seed", "step", "slow_update", "meta_reflect", "final"]
 
 EPOCH_ENDS: tuple[MomentKind, ...] = ("slow_update", "meta_reflect")
-"""What may follow the steps of an epoch, in order."""
+"""Optional moments after the steps of an epoch, in order."""
 FINAL = "final"
 """Name of the run's end."""
 
@@ -95,16 +95,16 @@ class Moment(Value):
     epoch: int
     """1-based; 0 for the seed."""
     step: int
-    """Steps that have been taken when it is over; 0 for the seed."""
+    """Number of finished steps at its end; 0 for the seed."""
 
     @property
     def compares(self) -> bool:
-        """True of an epoch's end that compares the epoch with the one before."""
+        """True for a slow update, which compares the epoch with the previous one."""
         return self.kind == "slow_update" and self.epoch > 1
 
     @property
     def name(self) -> str:
-        """Its folder below the run, such as `steps/step_0007` or `slow_update/epoch_02`; the run's end is `final`."""
+        """Its folder below the run, such as `steps/step_0007`, `slow_update/epoch_02` or `final`."""
         if self.kind in ("seed", "step"):
             return f"steps/step_{self.step:04d}"
         if self.kind == "final":
@@ -113,12 +113,12 @@ class Moment(Value):
 
 
 def writes_guidance(moment: Moment, rules: OptimizerGroup) -> bool:
-    """Return whether an epoch's end makes a candidate from a comparison; without one it leaves a memory only."""
+    """Return whether an epoch's end creates a candidate from a comparison; otherwise it only leaves a memory."""
     return rules.use_slow_update and moment.compares
 
 
 def leaves_memory(moment: Moment, config: TrainConfig) -> bool:
-    """Return whether the moment leaves a memory to the optimizer; after the last epoch nobody would read it."""
+    """Return whether the moment leaves a memory to the optimizer; after the last epoch, no one would read it."""
     wanted = config.optimizer.use_meta_skill and moment.kind == "slow_update"
     return wanted and moment.epoch < config.train.num_epochs
 
@@ -128,10 +128,10 @@ def moment_label(kind: MomentKind, step: int, epoch: int) -> str:
 
 
 def timeline(config: TrainConfig, steps_in_epoch: int) -> tuple[Moment, ...]:
-    """Return all moments of a run that is not stopped.
+    """Return all planned moments of a run.
 
-    The longitudinal comparison needs two epochs, so it starts with the second. The optimizer's memory is written from
-    the first epoch on; after the last it would come too late.
+    The comparison of epochs starts after the second epoch. The optimizer writes its memory after each epoch but the
+    last, after which no one would read it.
     """
     optimizer, epochs = config.optimizer, config.train.num_epochs
     moments = [Moment(kind="seed", epoch=0, step=0)]

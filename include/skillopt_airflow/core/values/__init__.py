@@ -1,5 +1,5 @@
-"""The values that all other rooms pass around: items, trajectories, scores, skills, edits, stored documents.
+"""The values that all other rooms use: items, trajectories, scores, skills, edits, stored documents.
 
-Enter by types.py.
-Scores of whole splits, and what compares them, are in core/gate.
+Start with types.py.
+Scores of whole splits, and their comparison, are in core/gate.
 """

@@ -1,7 +1,7 @@
-"""The contract of stored documents: one version of the project reads what another one wrote.
+"""The contract of stored documents between versions of the project.
 
-A reader fills in what is missing, passes over what it does not know, and refuses a document with a higher number. So a
-field that is added has a default, and needs no new number; a change that the former reader would misunderstand does.
+A reader fills in missing fields, ignores unknown ones, and rejects a document with a higher number. A new field needs
+a default, but no new number; a change that earlier readers would misunderstand needs one.
 """
 
 from typing import Any, ClassVar, TypeVar
@@ -12,12 +12,12 @@ from skillopt_airflow.core.errors import NewerDocument, StoreError
 
 
 class Document(BaseModel):
-    """Base of what is stored as a JSON object of its own. Made in code, it is as strict as any value."""
+    """Base of values that are stored as separate JSON objects. In code it is as strict as other values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     contract: ClassVar[int] = 1
-    """The number of this kind; a document without one has number 1."""
+    """The number of this kind of document; 1 if a stored document has none."""
 
     def to_json(self) -> dict[str, Any]:
         return {"contract": self.contract} | self.model_dump(mode="json")
@@ -25,18 +25,18 @@ class Document(BaseModel):
 
 Kind = TypeVar("Kind", bound=Document)
 MAX_FLAWS = 1000
-"""Flaws that pydantic is asked for. It lists all or none, and each takes a kilobyte."""
+"""Limit above which flaws are only counted: pydantic lists all or none, and each takes a kilobyte."""
 FLAW_CHARS = 300
 
 
 def flaws(error: ValidationError, most: int = 10) -> str:
-    """Return what is wrong and where, for at most `most` flaws; without the values, since a key may be among them."""
+    """Return at most `most` flaws with their places, without the values, which may include a secret key."""
     count = error.error_count()
     if count > MAX_FLAWS:
         return f"{count} values are invalid"
     lines = error.errors(include_input=False, include_url=False)[:most]
-    told = [": ".join(filter(None, (".".join(map(str, line["loc"])), line["msg"])))[:FLAW_CHARS] for line in lines]
-    return "; ".join(told if len(told) == count else [*told, f"and {count - len(told)} more"])
+    shown = [": ".join(filter(None, (".".join(map(str, line["loc"])), line["msg"])))[:FLAW_CHARS] for line in lines]
+    return "; ".join(shown if len(shown) == count else [*shown, f"and {count - len(shown)} more"])
 
 
 class _Numbered(BaseModel):
@@ -48,7 +48,7 @@ def read_document(kind: type[Kind], body: bytes, address: str) -> Kind:
 
     Raises:
         NewerDocument: a later version of the project wrote it.
-        StoreError: it is no document of this kind.
+        StoreError: it isn't a document of this kind.
     """
     try:
         number = _Numbered.model_validate_json(body).contract
@@ -57,6 +57,6 @@ def read_document(kind: type[Kind], body: bytes, address: str) -> Kind:
     except ValidationError as error:
         raise StoreError(f"{address} does not hold a {kind.__name__}: {flaws(error)}") from error
     raise NewerDocument(
-        f"{address} follows contract {number} of {kind.__name__}, and this version of the project knows contract "
-        f"{kind.contract}: a later version wrote it; upgrade the project where it reads this object"
+        f"{address} follows contract {number} of {kind.__name__}, but this version of the project only knows contract "
+        f"{kind.contract}: a later version wrote it. Upgrade the project where it reads this object"
     )

@@ -1,4 +1,4 @@
-"""Applying edits to a skill, and the report that explains every change (paper section 3.4); notes of its appendix."""
+"""Applying edits to a skill, the report of every change (paper section 3.4), and the notes of the appendix."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,18 +12,18 @@ from skillopt_airflow.core.values.types import Edit, Note, Value
 
 _BULLET = "- "
 _BULLETS = re.compile(r"(?:[-*+•]\s+)*")
-"""What a model may write before a note, which gets a bullet here."""
+"""Bullets that a model may write before a note; notes get their bullet here."""
 
 
 def notes_of(document: SkillDocument) -> tuple[str, ...]:
-    """Return the notes in the appendix, which are its lines that start with "- ", in order."""
+    """Return the notes in the appendix (lines that start with "- "), in order."""
     return tuple(line.removeprefix(_BULLET).strip() for line in _lines(document) if _is_note(line))
 
 
 def note_edits(document: SkillDocument, notes: Sequence[Note]) -> tuple[Edit, ...]:
-    """Return an edit for each new note; each adds one line, whose origin is thus the note's own minibatch.
+    """Return an edit for each new note, to be applied in order; each adds a line with the note's minibatch as origin.
 
-    They are to be applied in order. Notes that differ in case, blanks and closing punctuation alone are the same.
+    Notes are equal if they differ only in case, whitespace and final punctuation.
     """
     lines, edits = _lines(document), []
     for note in new_notes(notes, notes_of(document)):
@@ -86,9 +86,9 @@ EditStatus = Literal["applied", "applied_as_append", "skipped"]
 
 
 class EditReport(Value):
-    """The outcome of one edit: at offset `position`, `removed` gave way to `inserted`.
+    """The outcome of one edit: at offset `position`, `inserted` replaced `removed`.
 
-    Replaying the splices of the rows in order turns the input into the output.
+    Replaying these splices in order turns the input into the output.
     """
 
     index: int
@@ -101,7 +101,7 @@ class EditReport(Value):
 
 
 class EditApplyReport(Document):
-    """A row an edit, in the order of application."""
+    """One row per edit, in the order of application."""
 
     sha256_before: str
     sha256_after: str
@@ -112,20 +112,20 @@ class EditApplyReport(Document):
 
 
 class _SkipEdit(Exception):
-    """Control flow inside this module: the edit is not applicable, for the reason in its text."""
+    """Control flow inside this module: the edit can't be applied, for the reason in the message."""
 
 
 _Splice = tuple[Span, str, EditStatus]
 _LISTED = re.compile(r"\s*(?:[-*+]|\d+[.)])\s|\s+\S")
-"""A list's item, or a line that goes on with one."""
+"""A list item, or a continuation line of one."""
 _DOUBLED = re.compile(r"^(\s*[-*+] )[-*+] ", re.MULTILINE)
-"""A bullet that a model wrote twice."""
+"""A duplicated bullet."""
 _NOT_FOUND = "anchor not found"
-_PROTECTED = "anchor lies in a protected region"
+_PROTECTED = "anchor is in a protected region"
 
 
 def apply_edits(skill: SkillDocument, edits: Sequence[Edit], first: int = 0) -> tuple[SkillDocument, EditApplyReport]:
-    """Apply the edits in order, numbered from `first` on; one that is not applicable is skipped and says why."""
+    """Apply the edits in order, numbered from `first` on; the report gives the reason for each skipped edit."""
     document, rows = skill, []
     for index, edit in enumerate(edits, first):
         try:
@@ -164,7 +164,7 @@ def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
         span, inserted, _ = _append(document, edit)
         return span, inserted, "applied_as_append"
     body = next(span for span in document.editable if span.start <= anchor.start and anchor.end <= span.end)
-    # An anchor that was copied with its newline ends on that line, not on the next.
+    # An anchor with its newline ends on its own line, not on the next.
     line_end = document.text.find("\n", anchor.end - 1, body.end)
     end = line_end if line_end >= 0 else body.end
     content = _content(edit)
@@ -173,12 +173,12 @@ def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
 
 
 def _replace(document: SkillDocument, edit: Edit) -> _Splice:
-    # Nothing in the place of the anchor is what delete leaves, which takes the emptied line along.
+    # Without content it is a deletion, which also removes the emptied line.
     if not edit.content.strip():
         return _delete(document, edit)
     span = _anchor(document, edit)
     own = document.text[span.start : span.end]
-    # The content loses its outer line ends, so those that were copied with the anchor stay.
+    # The content is stripped of outer newlines, so the anchor's outer newlines stay.
     before, behind = len(own) - len(own.lstrip("\n")), len(own) - len(own.rstrip("\n"))
     return Span(span.start + before, span.end - behind), _content(edit), "applied"
 
@@ -193,10 +193,10 @@ def _delete(document: SkillDocument, edit: Edit) -> _Splice:
 
 
 def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
-    """Replace the body alone; the blank lines that lead to a region, or the last line end, stay."""
+    """Replace only the body; the blank lines before a region, or the last newline, stay."""
     end = len(document.body.rstrip("\r\n"))
     tail = "" if document.text.startswith(("\n", "\r\n"), end) else "\n"
-    # The body ends where the regions begin: what was copied of them stays where it is.
+    # The body ends where the regions begin, so copies of them are dropped.
     content = before_markers(edit.content)
     return Span(0, end), _content(edit.model_copy(update={"content": content})) + tail, "applied"
 
@@ -204,7 +204,7 @@ def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
 def _region(document: SkillDocument, edit: Edit) -> _Splice:
     if edit.anchor not in REGIONS:
         raise _SkipEdit(f"no such region; there are {', '.join(REGIONS)}")
-    # What stood around a marker were the lines of the region, not a part of its text.
+    # Newlines around a copied marker aren't part of the region's text.
     inside = without_markers(edit.content).strip("\n") if has_marker(edit.content) else edit.content
     span, inserted = document.region_splice(edit.anchor, inside)
     return span, inserted, "applied"
@@ -241,14 +241,14 @@ def _in_region(document: SkillDocument, anchor: str) -> bool:
 
 
 def _remark(edit: Edit, inserted: str, status: EditStatus) -> str:
-    """Return where an applied edit was not followed to the letter, or an empty string."""
+    """Return the deviations from an applied edit, or an empty string."""
     not_found = [_NOT_FOUND] if status == "applied_as_append" else []
     lost = ["content lost the marker of a protected region"] if inserted and has_marker(edit.content) else []
     return ", ".join([*not_found, *lost])
 
 
 def _lead(document: SkillDocument, end: int, content: str) -> str:
-    """Return the line ends before content: a heading, and a paragraph after a list, need a blank line."""
+    """Return the newlines before content: a heading, and a paragraph after a list, need a blank line."""
     last = document.text[:end].rpartition("\n")[2]
     glued = content.startswith("#") or (_LISTED.match(last) and not _LISTED.match(content))
     return "\n\n" if last.strip() and glued else "\n"
@@ -259,7 +259,7 @@ def _newline_unless_follows(document: SkillDocument, end: int) -> str:
 
 
 def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> SkillDocument:
-    """Return the document after the splice; two harmless halves can form a marker, hence the second look."""
+    """Return the document after the splice; check it again, since two harmless halves can form a marker."""
     changed = document.spliced(span, inserted)
     if changed.text == document.text:
         raise _SkipEdit("changes nothing")

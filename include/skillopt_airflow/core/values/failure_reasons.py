@@ -1,6 +1,6 @@
-"""Outcomes of rollouts: their status by what model providers send, and the most frequent failure in one sentence.
+"""Outcomes of rollouts: statuses by the responses of model providers, and the most frequent failure.
 
-The table of statuses is the only one; docs/statuses.md shows it by provider.
+docs/statuses.md shows the statuses by provider.
 """
 
 import json
@@ -15,19 +15,19 @@ from pydantic import Field
 from skillopt_airflow.core.values.types import JsonObject, RolloutResult, Status, Trajectory, Value
 
 CODES: Mapping[Status, str] = {Status.REFUSED: "content_filter", Status.TOO_LONG: "context_length_exceeded"}
-"""The code of an error that the gateway writes itself, by the status that it stands for."""
+"""Codes of the gateway's own errors by status."""
 SENTENCES: Mapping[Status, str] = {
     Status.REFUSED: "the provider's content filter refused the prompt or the answer",
     Status.TOO_LONG: "the prompt, or the answer with it, is too long for the model or its server",
 }
-"""The beginning of a failed rollout's error."""
+"""Beginnings of failed rollouts' errors."""
 _OTHER_CAUSES = frozenset({401, 402, 404, 405, 408, 409, 429, 502, 503, 504, 529})
-"""HTTP statuses of a key, an account, a URL or a load, whatever the error mentions."""
+"""HTTP statuses with another cause (key, account, URL or load), whatever the error mentions."""
 _CODE = re.compile(r"(?:error_|status_)?code|status")
 _TEXT = re.compile(r"detail|error(?:_msg|_type)?|message|msg|raw|reason|status_msg|type")
-"""Keys of an error whose values are the provider's words. Others, such as `input`, repeat the prompt."""
+"""Keys of an error with the provider's messages. Others, such as `input`, repeat the prompt."""
 _MARK = re.compile(r"blockreason|contentfilter|flagged_input|(?:in|out)put_sensitive")
-"""Keys whose value isn't empty only if a filter intervened: Gemini, Zhipu, OpenRouter, MiniMax."""
+"""Keys with a value only if a filter intervened: Gemini, Zhipu, OpenRouter, MiniMax."""
 _NEAR = r"[^.;\n]{0,60}"
 _SAID = r"\b(?:input|prompt|request|message|content|conversation|image|output|response|text|answer|completion)s?\b"
 # First codes, then words. OpenAI, Azure, Alibaba, Bedrock, StepFun, One API, Zhipu (1301), MiniMax (1026, 1027);
@@ -60,9 +60,9 @@ _TOO_LONG = re.compile(
 )
 _SETTING = re.compile(r"max\w*[ _-]?(?:\w+[ _-])?tokens?")
 _PROMPT = re.compile(r"context|input|messages\b|the message|prompt|too long")
-"""An error about a limit of tokens that mentions nothing of these is about a setting, and concerns every prompt."""
+"""An error about a token limit without any of these words is about a setting and affects every prompt."""
 _ENDINGS: Mapping[Status, re.Pattern[str]] = {
-    # The model called a tool in a way that can't be read: its answer is what it said.
+    # The model's tool call is malformed; its text is the answer.
     Status.OK: re.compile(r"malformed_\w+|unexpected_tool_call"),
     Status.REFUSED: re.compile(
         r"content_?filter\w*|(?:image_)?(?:safety|recitation|prohibited_content)|blocklist|spii|model_armor|sensitive\w*|"
@@ -75,36 +75,36 @@ _ENDINGS: Mapping[Status, re.Pattern[str]] = {
 }
 _HTTP_CODE = re.compile(r"^(?:code|status)=([45]\d\d)$", re.MULTILINE)
 _MINIMAX = {"1002": 429, "1004": 401, "1008": 402, "2013": 400, "2049": 401}
-"""HTTP statuses of the errors that MiniMax sends with status 200."""
+"""HTTP statuses for errors that MiniMax sends with status 200."""
 
 
 def error_status(http_status: int, body: object) -> Status | None:
-    """Return `refused` or `too_long` if an error says so; None for any other, which is a `model_error`.
+    """Return `refused` or `too_long` for an error with this cause; None for others, which are a `model_error`.
 
     Args:
-        http_status: of the answer; 0 if it isn't known, 200 for a document that isn't an answer.
-        body: its JSON as values, or its text.
+        http_status: 0 if unknown, 200 for a document that isn't an answer.
+        body: parsed JSON, or text.
     """
     if http_status in _OTHER_CAUSES:
         return None
-    said = _said(body)
-    if http_status == 451 or _REFUSED.search(said):
+    messages = _provider_messages(body)
+    if http_status == 451 or _REFUSED.search(messages):
         return Status.REFUSED
-    is_setting = _SETTING.search(said) is not None and _PROMPT.search(said) is None
-    return Status.TOO_LONG if http_status == 413 or (_TOO_LONG.search(said) and not is_setting) else None
+    is_setting = _SETTING.search(messages) is not None and _PROMPT.search(messages) is None
+    return Status.TOO_LONG if http_status == 413 or (_TOO_LONG.search(messages) and not is_setting) else None
 
 
 def ending_status(*endings: object) -> Status:
-    """Return the status of an answer that has a text, by its ending's names; an unknown or empty one is `ok`."""
+    """Return the status of an answer with text by its finish reasons; unknown ones give `ok`."""
     names = [name for one in endings if one for name in re.split(r"[^a-z_]+", str(one).lower().replace("-", "_"))]
     return next((status for status, known in _ENDINGS.items() if any(map(known.fullmatch, names))), Status.OK)
 
 
-def failed_with(document: JsonObject) -> int:
-    """Return the HTTP status that belongs to a failure sent with status 200; 0 if a document reports no failure."""
+def failure_http_status(document: JsonObject) -> int:
+    """Return the proper HTTP status of a failure that was sent with status 200; 0 if there is no failure."""
     if error_status(200, document) is not None:
         return 400
-    if found := _HTTP_CODE.search(_said(document)):
+    if found := _HTTP_CODE.search(_provider_messages(document)):
         return int(found[1])
     own, choices = document.get("base_resp"), document.get("choices")
     if isinstance(own, dict) and own.get("status_code"):
@@ -114,8 +114,8 @@ def failed_with(document: JsonObject) -> int:
     return 502 if any(part.get("error") for part in parts) or any(broken) else 0
 
 
-def _said(body: object) -> str:
-    """Return the provider's words, one value a line; of JSON within a text as well as by itself."""
+def _provider_messages(body: object) -> str:
+    """Return the provider's messages, one per line, from JSON or from text with JSON in it."""
     if not isinstance(body, str | bytes):
         return "\n".join(_words(body))
     text = body.decode(errors="replace") if isinstance(body, bytes) else body
@@ -145,31 +145,31 @@ def _words(document: object) -> Iterator[str]:
 MAX_ERROR_CHARS = 300
 MAX_ID_CHARS = 80
 _WORD = re.compile(r"[\w-]+(?:[.:]\d[\w-]*)*")
-"""A word, a number with its decimals, a time of day or an address."""
+"""A word, a decimal number, a time of day or an address."""
 
-Ended = Trajectory | RolloutResult
-"""A rollout that has ended, as a trajectory or without what was said."""
+FinishedRollout = Trajectory | RolloutResult
+"""A finished rollout, with or without its messages."""
 
 
 class FailureReason(Value):
-    """The most frequent error of some items; its text is the sentence for the user."""
+    """The most frequent error of some items; its string form is for the user."""
 
     status: Status
     error: str
-    """One line without control characters, as the item has it; empty if no failure of this kind has words."""
+    """One line without control characters; empty if these failures have no message."""
     count: int = Field(ge=1)
-    """Items that failed for this reason."""
+    """Number of items with this error."""
     items: int = Field(ge=1)
-    """Items that were looked at, with those that did not fail."""
+    """Number of all items."""
     item_id: str
-    """An item that failed so."""
+    """An example."""
 
     @classmethod
-    def of(cls, rollouts: Iterable[Ended], items: int) -> Self | None:
-        """Find the most frequent reason among the failed rollouts, one an item, of so many items.
+    def of(cls, rollouts: Iterable[FinishedRollout], items: int) -> Self | None:
+        """Find the most frequent reason among the failed rollouts, one per item; None if none failed.
 
-        Errors that differ only in numbers, ids, addresses and times count as one, and the most frequent wording
-        stands for them. The order of the rollouts does not matter. None if none failed.
+        Errors that differ only in numbers, ids, addresses and times count as one, represented by the most frequent
+        wording. The order of the rollouts doesn't matter.
         """
         alike: defaultdict[tuple[Status, str], Counter[str]] = defaultdict(Counter)
         example: dict[tuple[Status, str], str] = {}
@@ -191,17 +191,17 @@ class FailureReason(Value):
         return f"{self.count} of {self.items} items: {why} (for example item {self.item_id})"
 
 
-def too_few(coverage: float, wanted: float, reason: FailureReason | None) -> str:
+def low_coverage(coverage: float, wanted: float, reason: FailureReason | None) -> str:
     because = f"; {reason}" if reason else ""
     return f"only {share(coverage)} of the items have a score ({share(wanted)} are wanted){because}"
 
 
 def share(part: float) -> str:
-    """Return a share of items in percent, rounded down: 299 of 300 are not 100 %."""
+    """Return a share of items in percent, rounded down: 299 of 300 aren't 100%."""
     return f"{math.floor(1000 * part + 1e-9) / 10:g}%"
 
 
-def _kind(rollout: Ended) -> str:
+def _kind(rollout: FinishedRollout) -> str:
     words = re.sub(rf"(?<!\w){re.escape(rollout.item_id)}(?!\w)", "0", rollout.error)
     return " ".join(_WORD.sub(lambda word: "0" if any(map(str.isdigit, word.group())) else word.group(), words).split())
 
@@ -212,74 +212,70 @@ def _cut(text: str, limit: int) -> str:
 
 
 UNREADABLE = "unreadable"
-"""In the place of a status, where what came is no answer."""
+"""Replaces the status if the response isn't an answer."""
 FIRST_ITEMS = 8
-"""Items of a chunk after which the others are not tried, if all of these failed alike."""
+"""If the first items of a chunk all fail alike, the others don't run."""
 ADDRESS = "its host, which for most servers ends in /v1"
 ADVICE: Mapping[int, str] = {
     400: "correct the name of its model, or the settings under model.* that this server does not take",
     401: "correct its password",
-    402: "its account has to be topped up",
+    402: "top up its account",
     403: "correct its password, or give its key the right to use the model",
     404: f"correct the name of its model, or {ADDRESS}",
     405: f"correct {ADDRESS}",
     422: "correct the name of its model, or the settings under model.* that this server does not take",
 }
-"""Advice about a connection by its server's answer, for each answer that refuses the same request every time."""
+"""Advice about a connection by HTTP status, for each status that a retry doesn't change."""
 
 
-def may_pass(status: int) -> bool:
-    """Return whether the same request may be answered later: a time-out, an overload, a fault of the server."""
+def is_transient(status: int) -> bool:
+    """Return whether a retry may succeed, as after a timeout, an overload or a server error."""
     return status in (408, 409, 429) or status >= 500
 
 
 def advice(status: int) -> str:
-    """Return what to do with a connection after this status; of 0 or 200, what came was no answer."""
+    """Return the fix of a connection after this status; 0 or 200 if the response wasn't an answer."""
     return ADVICE.get(status, f"correct {ADDRESS}: no model server answers there")
 
 
 def lasting_error(status: int | None) -> str:
-    """Return a trajectory's mark of an error that would come again; empty for any other."""
+    """Return `Trajectory.lasting_error` for an HTTP status."""
     return str(status) if status in ADVICE else ""
 
 
-def hopeless(first: Sequence[Trajectory], items: int) -> FailureReason | None:
-    """Return why a chunk of so many items is given up: the first of them, or all if they are few, failed alike.
-
-    Only errors count that no retry mends; None as long as there is hope.
-    """
-    wanted = min(FIRST_ITEMS, items)
-    looked_at = first[:wanted]
-    kinds = {one.lasting_error for one in looked_at}
-    if len(looked_at) < wanted or len(kinds) != 1 or kinds == {""}:
+def shared_lasting_failure(first: Sequence[Trajectory], items: int) -> FailureReason | None:
+    """Return the reason to skip the rest of a chunk of `items` items, if the first ones have the same lasting error."""
+    needed = min(FIRST_ITEMS, items)
+    checked = first[:needed]
+    kinds = {one.lasting_error for one in checked}
+    if len(checked) < needed or len(kinds) != 1 or kinds == {""}:
         return None
-    return FailureReason.of(looked_at, wanted)
+    return FailureReason.of(checked, needed)
 
 
 TOLERATED_CUTS = 0.05
-"""Share of the answers above which cut or empty ones make scores doubtful."""
+"""Share of cut or empty answers above which scores are doubtful."""
 EMPTY_ADVICE = (
     "If the server separates the reasoning (vLLM: --reasoning-parser), choose the parser of this model. If the "
     "reasoning uses up model.max_tokens, raise it or lower model.reasoning_effort"
 )
-"""What to do about a target whose answers are empty."""
 
 
 class RolloutTally(Value):
-    """Outcomes of the rollouts that some work consists of; those without any outcome were not needed."""
+    """Numbers of rollouts by outcome; planned rollouts without an outcome weren't needed."""
 
     planned: int = Field(ge=0)
     scored: int = Field(ge=0)
     truncated: int = Field(ge=0)
-    """Scored ones whose answer was cut off."""
+    """Scored rollouts with a cut answer."""
     empty: int = Field(default=0, ge=0)
-    """Scored ones whose answer was empty."""
+    """Scored rollouts with an empty answer."""
     failures: dict[Status, int]
     reason: FailureReason | None
     """The most frequent reason of the failures."""
 
     @classmethod
-    def of(cls, rollouts: Iterable[Ended], planned: int) -> Self:
+    def of(cls, rollouts: Iterable[FinishedRollout], planned: int) -> Self:
         ended = list(rollouts)
         statuses = Counter(one.status for one in ended)
         return cls.model_validate(
@@ -295,14 +291,14 @@ class RolloutTally(Value):
 
     @property
     def coverage(self) -> float:
-        """Share of the rollouts that have a score; 1 if there are none."""
+        """Share of the rollouts with a score; 1 if there are no rollouts."""
         return self.scored / self.planned if self.planned else 1.0
 
     @property
     def cuts(self) -> str:
-        """The warning that too many answers were cut off or empty; empty if few were."""
-        cut = "were cut off at the limit of tokens and scored by what they hold; raise model.max_tokens"
-        kinds = ((self.truncated, cut), (self.empty, f"were empty, and scored as such. {EMPTY_ADVICE}"))
+        """A warning if many answers were cut off or empty; else empty."""
+        cut = "were cut off at the token limit and scored anyway; raise model.max_tokens"
+        kinds = ((self.truncated, cut), (self.empty, f"were empty and scored anyway. {EMPTY_ADVICE}"))
         of = self.scored
         many = [(count, words) for count, words in kinds if count > TOLERATED_CUTS * of]
         return "; ".join(f"{count} of {of} answers ({count / of:.0%}) {words}" for count, words in many)

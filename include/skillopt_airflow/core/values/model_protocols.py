@@ -1,4 +1,4 @@
-"""Protocols of the two models of a training, as its stages ask them."""
+"""Protocols of the models that the stages of a training call."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
@@ -12,25 +12,25 @@ Output = TypeVar("Output", bound=BaseModel)
 
 
 class Optimizer(Protocol):
-    """The optimizer model, as the stages see it."""
+    """The optimizer model."""
 
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
     ) -> Output:
-        """Make one structured call; the pictures follow on the prompt, each behind its name.
+        """Make one structured call; the pictures come after the prompt, each preceded by its name.
 
         Raises:
-            ModelOutputError: the answer stayed outside `output_type` after it was asked again.
-            ModelError: the provider did not answer.
+            ModelOutputError: the answer still doesn't fit `output_type` after a retry.
+            ModelError: the provider didn't answer.
         """
 
 
 class Target(Protocol):
-    """The target model outside of a rollout, for questions about one."""
+    """The target model outside of rollouts, for questions about them."""
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
-        """Return the model's next turn of a conversation; the pictures are those that it has marks of.
+        """Return the model's next turn of a conversation; `pictures` has those whose marks are in it.
 
         Raises:
-            ModelError: the provider did not answer.
+            ModelError: the provider didn't answer.
         """

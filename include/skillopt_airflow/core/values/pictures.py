@@ -1,6 +1,6 @@
-"""Pictures among what a target is told: a mark in the text says where one stands, the request has it there.
+"""Pictures in prompts: texts contain marks, and requests have the pictures in their places.
 
-Stored texts have the marks alone, so no conversation ever holds a picture.
+Stored texts have only the marks, so stored conversations contain no pictures.
 """
 
 import base64
@@ -12,16 +12,15 @@ from typing import NamedTuple
 from skillopt_airflow.core.values.types import FILE_NAME, Item, Message, Value
 
 MEDIA_TYPES: Mapping[bytes, str] = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
-"""The formats that every provider takes, by their first bytes."""
+"""The formats that every provider accepts, by their first bytes."""
 JPEG_SUFFIXES = (".jpg", ".jpeg")
 _MARK = re.compile(rf"\[picture: ({FILE_NAME})\]")
 
 
 class Picture(NamedTuple):
-    """A picture in the place of its mark."""
+    """A picture in the place of its mark, in one of MEDIA_TYPES."""
 
     content: bytes
-    """A file in one of MEDIA_TYPES."""
 
     @property
     def media_type(self) -> str:
@@ -37,37 +36,34 @@ class Picture(NamedTuple):
 
 
 class PictureSize(Value):
-    """The name and the size of a picture, for somebody who is not shown it."""
+    """The size of a picture in pixels, for a model that doesn't see it."""
 
     name: str
-    """Of the item's file, as its mark has it."""
+    """Name of the item's file, as in the mark."""
     width: int
-    """In pixels, like the height."""
     height: int
 
 
 Part = str | Picture
 Pictures = Mapping[str, bytes]
-"""The contents of an item's pictures, by the names of its files."""
+"""The contents of an item's pictures by file name."""
 NO_PICTURES: Pictures = MappingProxyType({})
 
 
 PictureSizes = Mapping[str, Sequence[PictureSize]]
-"""Sizes of the pictures that items have, by the ids of these."""
+"""Sizes of the items' pictures by item id."""
 NO_SIZES: PictureSizes = MappingProxyType({})
 
 
 def mark(name: str) -> str:
-    """Return what stands in a text for the picture that is the item's file of this name."""
     return f"[picture: {name}]"
 
 
-def marked(text: str) -> list[str]:
+def marks_in(text: str) -> list[str]:
     return _MARK.findall(text)
 
 
 def sizes(item: Item) -> tuple[PictureSize, ...]:
-    """Return the sizes of an item's stored pictures."""
     return tuple(
         PictureSize(name=file.name, width=file.pixels[0], height=file.pixels[1])
         for file in item.files
@@ -76,7 +72,7 @@ def sizes(item: Item) -> tuple[PictureSize, ...]:
 
 
 def picture_suffix(path: str) -> str:
-    """Return the ending that a picture is stored under: what is no JPEG becomes a PNG."""
+    """Return the file extension under which a picture is stored: all but JPEGs become PNGs."""
     return ".jpg" if path.lower().endswith(JPEG_SUFFIXES) else ".png"
 
 
@@ -85,7 +81,7 @@ def is_picture(content: bytes) -> bool:
 
 
 def parts(text: str, pictures: Pictures) -> list[Part]:
-    """Return a text with the pictures in the places of their marks; a mark of no picture stays text."""
+    """Return a text with the pictures in the places of their marks; marks without a picture remain text."""
     found: list[Part] = []
     end = 0
     for match in _MARK.finditer(text):
@@ -95,11 +91,8 @@ def parts(text: str, pictures: Pictures) -> list[Part]:
     return [part for part in (*found, text[end:]) if isinstance(part, Picture) or part.strip()] if found else [text]
 
 
-def shown(messages: Sequence[Message], pictures: Pictures) -> Iterator[tuple[Message, list[Part]]]:
-    """Yield the messages with their parts.
-
-    Only what the user says before the first reply has pictures: what comes later may quote the target.
-    """
+def message_parts(messages: Sequence[Message], pictures: Pictures) -> Iterator[tuple[Message, list[Part]]]:
+    """Yield the messages with their parts; after the first reply marks stay text, since they may be the target's."""
     opening = True
     for message in messages:
         opening = opening and message.role in ("system", "user")

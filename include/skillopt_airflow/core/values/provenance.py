@@ -1,6 +1,6 @@
-"""For every line of a skill, the edit that wrote it, kept through merges, rewrites and slow updates.
+"""The edit that wrote each line of a skill, tracked through merges, rewrites and slow updates.
 
-A text's lines are those of `text.split("\\n")`: what follows the last newline is a line too, an empty one as a rule.
+A text's lines are those of `text.split("\\n")`, so there is a line, usually empty, after the last newline.
 """
 
 from collections import defaultdict, deque
@@ -15,22 +15,20 @@ from skillopt_airflow.core.values.types import Edit, SourceType, Value
 
 
 class LineOrigin(Value):
-    """The origin of a line."""
-
     moment: str
-    """Name of the moment that wrote it; the seed's is the first one's."""
+    """Name of the moment that wrote the line; for lines of the seed, the first moment."""
     edit: int | None = None
-    """Index in that moment's apply report; None for a line of the seed."""
+    """Index in the moment's apply report; None for a line of the seed."""
     op: str = ""
     source_type: SourceType | None = None
     minibatches: tuple[str, ...] = ()
     """The minibatches that proposed the edit."""
     run: str = ""
-    """The run that the moment belongs to; empty if it is the one that the origins are stored with."""
+    """The moment's run; empty for the run with which the origins are stored."""
 
 
 class LinesOfSkill(Document):
-    """The origins of a skill's lines as they are stored."""
+    """The stored origins of a skill's lines."""
 
     lines: tuple[LineOrigin, ...]
 
@@ -54,12 +52,12 @@ def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:
     return (LineOrigin(moment=moment),) * _count(document)
 
 
-def continued(
+def continue_origins(
     before: SkillDocument, origins: Sequence[LineOrigin], run: str, after: SkillDocument, moment: str
 ) -> tuple[LineOrigin, ...]:
-    """Return the origins of a skill that begins with the lines of one that another run trained.
+    """Return the origins for `after`, a run's first skill, which is based on `before`, a skill of another run.
 
-    Lines of `after` that `before` lacks are those of an unedited skill.
+    Lines that `before` lacks get the origin of an unedited skill.
     """
     theirs = [origin if origin.run else origin.model_copy(update={"run": run}) for origin in origins]
     found = _same(before.text.split("\n"), after.text.split("\n"), theirs)
@@ -71,8 +69,7 @@ def trace(
 ) -> tuple[LineOrigin, ...]:
     """Return the origins after the report's edits, by replaying each of them.
 
-    A line that an edit changed anywhere is that edit's. What the edit left as it was, moved, or wrote again as it had
-    been, keeps its origin.
+    A line with any change gets the edit as its origin; lines that an edit moved or wrote again keep theirs.
 
     Raises:
         SkillError: the report or the origins belong to another skill.
@@ -99,12 +96,12 @@ def _count(document: SkillDocument) -> int:
 def _after(
     before: str, after: str, origins: list[LineOrigin], span: Span, row: EditReport, moment: str
 ) -> list[LineOrigin]:
-    """Return the origins after one splice, which turned the lines `first` up to `last` into others."""
+    """Return the origins after one splice, which replaced the lines from `first` to `last`."""
     first = before.count("\n", 0, span.start)
     last = first + row.removed.count("\n") + 1
     old = before.split("\n")[first:last]
     new = after.split("\n")[first : first + row.inserted.count("\n") + 1]
-    # A line that starts where the splice ends lies behind it, and is not one of its equals among the removed ones.
+    # A line that starts where the splice ends comes after it; don't match it with equal lines that were removed.
     behind = int(_starts_line(before, span.end) and _starts_line(after, span.start + len(row.inserted)))
     written = LineOrigin(
         moment=moment,
@@ -123,9 +120,9 @@ def _starts_line(text: str, position: int) -> bool:
 
 
 def _same(old: Sequence[str], new: Sequence[str], origins: Sequence[LineOrigin]) -> list[LineOrigin | None]:
-    """Return for each new line the origin of an equal old line, each used once and in order, or None.
+    """Return the origin of an equal old line for each new line, or None; each old line is used once, in order.
 
-    A common subsequence would lose lines that changed places, and takes cubic time on the same few lines repeated.
+    A common subsequence would lose moved lines, and takes cubic time on repeated lines.
     """
     left: dict[str, deque[LineOrigin]] = defaultdict(deque)
     for line, origin in zip(old, origins, strict=True):

@@ -1,4 +1,4 @@
-"""The skill document: Markdown with regions that step edits may not touch; and its score for its length."""
+"""The skill document: Markdown with protected regions that step edits can't change, and its semantic density."""
 
 import re
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ _MARKER = re.compile(rf"<!--\s*(?P<region>{'|'.join(REGIONS)})_(?P<side>START|EN
 
 
 _MAX_ALIKE = 2_000
-"""Characters of an anchor that is looked for leniently, which takes time with the square of its length."""
+"""Limit of anchors for the lenient search, which takes quadratic time."""
 _QUOTES = ('"“”„«»', "'‘’‚`´")
 
 
 def skill_name(benchmark: str) -> str:
-    """Return the name of a benchmark's skill by the Agent Skills specification: a-z, 0-9 and single hyphens."""
+    """Return the name of a benchmark's skill in the form of the Agent Skills specification."""
     return re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")[:64].strip("-") or "skill"
 
 
 @dataclass(frozen=True)
 class Span:
-    """Characters `start` up to, not including, `end` of a document."""
+    """A range of characters of a document; excludes `end`."""
 
     start: int
     end: int
@@ -35,10 +35,7 @@ class Span:
 
 @dataclass(frozen=True)
 class SkillDocument:
-    """A skill's text; equal texts are equal skills.
-
-    A protected region reaches from its START marker to its END marker, both included.
-    """
+    """A skill. Its protected regions include their START and END markers."""
 
     text: str
 
@@ -51,7 +48,7 @@ class SkillDocument:
         """The protected regions in document order.
 
         Raises:
-            SkillError: a marker is doubled, or its partner is missing or inside another region.
+            SkillError: a marker is duplicated, or its partner is missing or inside another region.
         """
         spans: list[Span] = []
         opened: re.Match[str] | None = None
@@ -64,7 +61,9 @@ class SkillDocument:
                 seen.add(marker["region"])
                 opened = None
             else:
-                raise SkillError(f"skill, line {self._line(marker.start())}: {marker[0]} is doubled or has no partner")
+                raise SkillError(
+                    f"skill, line {self._line(marker.start())}: {marker[0]} is duplicated or has no partner"
+                )
         if opened is not None:
             raise SkillError(f"skill, line {self._line(opened.start())}: {opened[0]} has no END")
         return tuple(spans)
@@ -74,12 +73,12 @@ class SkillDocument:
         return self.text[: self.editable[0].end]
 
     def region(self, name: str) -> str | None:
-        """Return the text inside a protected region without the line ends at its markers; None if there is none."""
+        """Return the text inside a protected region without the newlines at its markers; None if there is none."""
         inside = self.region_span(name)
         return None if inside is None else self.text[inside.start : inside.end].removeprefix("\n").removesuffix("\n")
 
     def region_span(self, name: str) -> Span | None:
-        """Return the characters between a region's markers."""
+        """Return the span between a region's markers."""
         for span in self.protected:
             markers = list(_MARKER.finditer(self.text, span.start, span.end))
             if markers[0]["region"] == name:
@@ -87,35 +86,35 @@ class SkillDocument:
         return None
 
     def with_region(self, name: Region, inside: str) -> "SkillDocument":
-        """Return the document with this text in the region, which is added at the end if there is none.
+        """Return the document with this text in the region; add the region at the end if there is none.
 
         Raises:
-            SkillError: the text holds a marker.
+            SkillError: the text contains a marker.
         """
         if has_marker(inside):
-            raise SkillError(f"the text for region {name} holds a marker of a protected region; leave it out")
+            raise SkillError(f"the text for region {name} contains a marker of a protected region. Remove it")
         return self.spliced(*self.region_splice(name, inside))
 
     def region_splice(self, name: str, inside: str) -> tuple[Span, str]:
-        """Return the characters that `with_region` replaces, and their replacement."""
-        present, lines = self.region_span(name), f"\n{inside}\n" if inside else "\n"
-        if present is not None:
+        """Return the span that `with_region` replaces, and its replacement."""
+        current, lines = self.region_span(name), f"\n{inside}\n" if inside else "\n"
+        if current is not None:
             unchanged = self.region(name) == inside
-            return present, self.text[present.start : present.end] if unchanged else lines
+            return current, self.text[current.start : current.end] if unchanged else lines
         end = len(self.text.rstrip("\n"))
         lead = "\n\n" if end else ""
         return Span(end, len(self.text)), f"{lead}<!-- {name}_START -->{lines}<!-- {name}_END -->\n"
 
     @property
     def editable(self) -> tuple[Span, ...]:
-        """The text before, between and after the protected regions; may hold empty spans."""
+        """The spans before, between and after the protected regions; some may be empty."""
         edges = [0, *(edge for span in self.protected for edge in (span.start, span.end)), len(self.text)]
         return tuple(Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True))
 
     def find(self, anchor: str) -> Span | None:
-        """Return the first occurrence of `anchor` that lies wholly inside editable text.
+        """Return the first occurrence of `anchor` inside editable text.
 
-        Without an exact one, it's the first that differs only in whitespace or typographic quotes.
+        If there is no exact one, return the first that differs only in whitespace or typographic quotes.
         """
         for span in self.editable:
             start = self.text.find(anchor, span.start, span.end)
@@ -132,7 +131,7 @@ class SkillDocument:
 
     @property
     def regions(self) -> dict[str, str]:
-        """The protected regions' characters by name, markers included, in document order."""
+        """The texts of the protected regions by name, markers included, in document order."""
         texts = [self.text[span.start : span.end] for span in self.protected]
         return {marker["region"]: text for text in texts if (marker := _MARKER.match(text)) is not None}
 
@@ -141,7 +140,7 @@ class SkillDocument:
 
 
 def skill_of_person(text: str, where: str) -> SkillDocument:
-    """Return the plain text of a person's file or key as a skill; raise SkillError where it has a flaw."""
+    """Return the text of a user's file or key as a skill; raise SkillError if it has a flaw."""
     if flaw := flaw_of_text(plain(text)):
         raise SkillError(f"{where}: the skill {flaw}. Remove it.")
     return SkillDocument(plain(text))
@@ -161,8 +160,7 @@ def before_markers(text: str) -> str:
 
 
 def without_markers(text: str) -> str:
-    """Return the text without the markers of protected regions."""
-    # What stood around a marker can form another one.
+    # The text around a removed marker can form another one.
     while has_marker(text):
         text = _MARKER.sub("", text)
     return text
@@ -175,12 +173,12 @@ def diff_of(before: str, after: str) -> str:
 
 
 CHARS_PER_TOKEN = 4
-"""Characters of a token in English text, roughly; other languages and code have fewer."""
+"""An estimate for English text; other languages and code have fewer."""
 
 DENSITY_WEIGHT = 0.05
-"""Half of it is added to a score of 1 with 1,000 tokens."""
+"""A skill with score 1 and 1,000 tokens gets half of it."""
 MANY_TOKENS = 2_000
-"""The paper's skills stay below; a longer one costs at each call, and often says a thing twice."""
+"""The paper's skills are shorter; longer ones cost more at each call, and often repeat rules."""
 _TOO_LONG = (
     "The skill has about {tokens:,} tokens, more than {most:,}, and the target reads them at each call. "
     "Remove rules that repeat others, or train with evaluation.use_semantic_density."
@@ -188,25 +186,22 @@ _TOO_LONG = (
 
 
 def tokens_of(skill: SkillDocument) -> int:
-    """Return roughly how many tokens the skill has, at least 1."""
+    """Return an estimate of the skill's tokens, at least 1."""
     return max(1, round(len(skill.text) / CHARS_PER_TOKEN))
 
 
 def length_warning(skill: SkillDocument) -> str:
-    """Return the warning that a skill has more than MANY_TOKENS tokens; empty if it has not."""
+    """Return a warning if the skill has more than MANY_TOKENS tokens, or an empty string."""
     tokens = tokens_of(skill)
     return _TOO_LONG.format(tokens=tokens, most=MANY_TOKENS) if tokens > MANY_TOKENS else ""
 
 
 def density(score: float, skill: SkillDocument) -> float:
-    """Return the score, a mean of the gate metric, for each 1,000 tokens of the skill."""
+    """Return the score, a mean of the gate metric, per 1,000 tokens of the skill."""
     return 1000 * score / tokens_of(skill)
 
 
-def weighed(score: float, skill: SkillDocument) -> float:
-    """Return the score plus up to DENSITY_WEIGHT for density d, which counts as d / (1 + d).
-
-    Without that limit a skill of a few words would win whatever it scores.
-    """
+def weighted_score(score: float, skill: SkillDocument) -> float:
+    """Return the score plus DENSITY_WEIGHT * d / (1 + d) for density d; unlimited, very short skills would win."""
     dense = density(score, skill)
     return score + DENSITY_WEIGHT * dense / (1 + dense)

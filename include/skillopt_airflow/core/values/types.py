@@ -1,4 +1,4 @@
-"""The values that flow through a training: items, trajectories, rollouts, edits, patches."""
+"""The values of a training: items, trajectories, rollouts, edits, patches."""
 
 import hashlib
 import json
@@ -18,13 +18,13 @@ UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Value(BaseModel):
-    """Base of all values: frozen, and closed to unknown keys."""
+    """Base of all values: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def canonical_json(value: JsonValue) -> str:
-    """Write a value as JSON with sorted keys and no blanks, so that equal values hash alike."""
+    """Return JSON with sorted keys and without whitespace, so that equal values have equal hashes."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -33,32 +33,32 @@ def sha256(text: str) -> str:
 
 
 class Split(StrEnum):
-    """The parts of a data set; `val` is the selection split that the gate looks at."""
+    """The parts of a dataset; `val` is the selection split, on which the gate decides."""
 
     TRAIN = "train"
     VAL = "val"
     TEST = "test"
     PUBLISH = "publish"
-    """Items that only publishing looks at, where the data set has them."""
+    """Optional items that only publishing uses."""
     FRESH = "fresh"
-    """Items that came in later, a partition a night; no part of the data set that a training reads."""
+    """Items that arrive later, one partition per night; trainings don't read them."""
 
 
 DATA_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
-"""The parts that every data set of a training has."""
+"""The required parts of a dataset."""
 ALL_DATA_SPLITS = (*DATA_SPLITS, Split.PUBLISH)
-"""Those, and the one that it may have besides."""
+"""The required and optional parts of a dataset."""
 
 
 class Status(StrEnum):
-    """The outcome of a rollout; it has a score exactly if it is `scored`."""
+    """The outcome of a rollout, which has a score if and only if its status is `scored`."""
 
     OK = "ok"
     TRUNCATED = "truncated"
-    """The last answer was cut off at `model.max_tokens`. It is scored by what it holds: otherwise a skill that makes
-    the target ramble would be measured only on the items where it does not."""
+    """The last answer was cut off at `model.max_tokens`. It is scored anyway; otherwise a skill that makes the target
+    ramble would be measured only on the other items."""
     EMPTY = "empty"
-    """The target answered without any text, and left no files. It is scored as such."""
+    """The target answered without text or files. It is scored like any other answer."""
     MODEL_ERROR = "model_error"
     TIMEOUT = "timeout"
     REFUSED = "refused"
@@ -67,10 +67,10 @@ class Status(StrEnum):
     BUDGET = "budget"
     SANDBOX_ERROR = "sandbox_error"
     JUDGE_ERROR = "judge_error"
-    """The target has answered, but the model that was to judge the answer has not. It is asked again, without another
-    rollout, when the task is tried again."""
+    """The target answered, but the judge model didn't. A retry of the task asks the judge again, without a new
+    rollout."""
     DATA_ERROR = "data_error"
-    """The item's record or one of its files is of no use, so that it never ran; see `Item.unusable`."""
+    """The item never ran, because its record or one of its files is unusable; see `Item.unusable`."""
 
     @property
     def scored(self) -> bool:
@@ -78,55 +78,55 @@ class Status(StrEnum):
 
 
 HAS_SCORE = tuple(status.value for status in Status if status.scored)
-"""The statuses with a score, as tables hold them."""
+"""The statuses with a score, as strings in tables."""
 
 FILE_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}"
-"""A plain name of a file: an item's own, or one that the target made."""
+"""The names of an item's files, and of files that the target writes."""
 MAX_FILES = 64
-"""Files that the target may leave for one item."""
+"""Limit of the target's files per item."""
 
 
 def files_to_score(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names, sorted, of the files that a scorer can get among all that the target left for an item."""
+    """Return the sorted names of those of the target's files that the scorer gets."""
     return tuple(nsmallest(MAX_FILES, (name for name in names if re.fullmatch(FILE_NAME, name))))
 
 
 class ItemFile(Value):
-    """A file of an item: its plain name for whoever works with it, and where the data set keeps it."""
+    """A file of an item: its name in the sandbox, and its path in the dataset."""
 
     name: str = Field(pattern=f"^{FILE_NAME}$")
     path: str = Field(min_length=1)
-    """Below the data set's folder: that of the splits, or that of the one file. `*` in its last part fits any name."""
+    """Path below the dataset's folder; `*` in its last part matches any characters."""
     sha256: str = ""
     """Hash of the content; empty until the file is stored."""
     picture: bool = False
-    """True if it is shown to the target; `#page=3` behind the path is one page of it then."""
+    """True if the target sees it; `#page=3` after the path then selects a page."""
     pixels: tuple[int, int] | None = None
     """Width and height of a stored picture."""
 
 
 class ItemImage(Value):
-    """The source of the image that an item runs in, built on the run's sandbox image: another image, or an archive."""
+    """The repository of an item's image, which is built on the run's sandbox image: another image, or an archive."""
 
     name: str = ""
-    """Name of an image that holds a repository and its packages; its tests run in that image itself."""
+    """Name of an image with a repository and its packages; the repository's tests run in this image."""
     folder: str = ""
-    """Where the repository lies in a named image."""
+    """Path of the repository in the named image."""
     environment: str = ""
-    """Where the environment of its packages lies in a named image: a folder with `bin/python`."""
+    """Path of the packages' environment in the named image: a folder with `bin/python`."""
     tree: ItemFile | None = None
-    """Archive, tar.gz, of the files of a repository; the target works in a copy of them."""
+    """Archive (tar.gz) of a repository; the target works in a copy."""
     requirements: ItemFile | None = None
-    """Pinned requirements of that repository, as pip reads them; wheels only."""
+    """Pinned requirements of the repository in pip's format; wheels only."""
     import_roots: tuple[str, ...] = (".",)
-    """Folders below the repository that are on Python's path."""
+    """Folders below the repository that are added to Python's path."""
 
     @model_validator(mode="after")
     def _named_or_built(self) -> Self:
         if bool(self.name) == (self.tree is not None):
-            raise ValueError("an image has either a name or a tree that it is built from")
+            raise ValueError("an image needs either a name or a tree")
         if not bool(self.name) == self.folder.startswith("/") == self.environment.startswith("/"):
-            raise ValueError("a named image, and no other, has folder and environment, from the root on")
+            raise ValueError("only a named image has a folder and an environment, as absolute paths")
         return self
 
     @property
@@ -137,8 +137,8 @@ class ItemImage(Value):
 class Item(Value):
     """One exercise of a benchmark.
 
-    `public` and `files` are what the target may see and all of an item that enters a container;
-    `reference` and `reference_files` are what the scorer needs and never leave the host.
+    Only `public` and `files` enter a container and are visible to the target. `reference` and `reference_files` are for
+    the scorer and never leave the host.
     """
 
     id: str = Field(min_length=1)
@@ -147,18 +147,19 @@ class Item(Value):
     files: tuple[ItemFile, ...] = ()
     reference_files: tuple[ItemFile, ...] = ()
     group: str = ""
-    """What it shares with the items of the same group, such as a document, a problem's family or a repository: their
-    scores are not independent. Empty for an item of its own."""
+    """Name of a group of items with dependent scores, such as those on one document, problem family or repository.
+    Empty for an independent item."""
     unusable: Text = ""
-    """Why its record or one of its files is of no use; it then has nothing but an id, and fails without a rollout."""
+    """The reason why the record or one of its files is unusable. The item then has only an id, and fails without a
+    rollout."""
     task_types: tuple[str, ...] = ()
-    """Types of task by which scores are told, too, where `data.task_type` names their field in a record."""
+    """Types of task for separate scores, if `data.task_type` names their field in a record."""
     image: ItemImage | None = None
-    """The image that it runs in; the run's sandbox image when None."""
+    """The item's image; None for the run's sandbox image."""
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of all that a rollout depends on: a changed item is another item to the rollout cache."""
+        """SHA-256 of all fields that a rollout depends on; the rollout cache treats a changed item as a new one."""
         dumped = self.model_dump(
             mode="json",
             exclude={
@@ -174,7 +175,7 @@ class Item(Value):
 
 
 class ItemRef(NamedTuple):
-    """An item by its id, and what it was when the run began."""
+    """The identity of an item when the run began."""
 
     id: str
     fingerprint: str
@@ -186,7 +187,7 @@ class ItemRef(NamedTuple):
 
 
 def items_fingerprint(fingerprints: Iterable[str]) -> str:
-    """Return the SHA-256 over the sorted fingerprints of items: equal if the items are, in whatever order."""
+    """Return the SHA-256 of the sorted fingerprints; the order of the items doesn't matter."""
     return sha256(canonical_json([*sorted(fingerprints)]))
 
 
@@ -194,23 +195,23 @@ class Message(Value):
     """One turn of a conversation with the target."""
 
     role: Literal["system", "user", "assistant", "call", "tool"]
-    """A `call` is the target's call of a tool, as `name({"argument": 1})` or as `$ command`, and `tool` its result."""
+    """`call` is the target's call of a tool, as `name({"argument": 1})` or `$ command`, and `tool` is its result."""
     content: Text
 
 
 class Trajectory(Value):
-    """The target's work on one item, as the sandbox reports it."""
+    """The target's work on one item, as reported by the sandbox."""
 
     item_id: str = Field(min_length=1)
     status: Status
     error: Text = ""
     lasting_error: str = Field(default="", max_length=20)
-    """Kind of an error that no retry mends, an HTTP status or `unreadable`; empty for any other. No table keeps it."""
+    """HTTP status or `unreadable`, for an error that retries don't fix; else empty. Not stored in tables."""
     messages: tuple[Message, ...] = Field(default=(), fail_fast=True)
     answer: Text = ""
     files: tuple[str, ...] = Field(default=(), fail_fast=True)
-    """Names of the files that the target left for the scorer."""
-    # A container says these numbers: what is within their bounds, a table can hold.
+    """Names of the target's files for the scorer."""
+    # A container reports these numbers; the bounds keep them within the range of tables.
     calls: int = Field(default=0, ge=0, le=10**12)
     prompt_tokens: int = Field(default=0, ge=0, le=10**12)
     completion_tokens: int = Field(default=0, ge=0, le=10**12)
@@ -220,29 +221,29 @@ class Trajectory(Value):
 
 
 class Verdict(Value):
-    """A judge's words on an answer."""
+    """A judge model's reply about an answer."""
 
     grade: Literal["correct", "incorrect", "not_attempted"]
     quote: Text
-    """The part of the answer that the grade rests on, as it stands there."""
+    """The part of the answer on which the grade is based, word for word."""
     reason: Text
 
 
 class Grade(Verdict):
-    """A verdict that counts."""
+    """A verdict with a valid quote."""
 
     process: UnitInterval | None = None
-    """The share of a known way's steps that the answer takes, if those were asked about."""
+    """The share of a known solution's steps that the answer takes, if the judge graded steps."""
 
 
 class Score(Value):
-    """A scorer's verdict: `hard` decides, `soft` gives partial credit, `feedback` explains it."""
+    """A scorer's result: `hard` decides, `soft` gives partial credit, `feedback` explains it."""
 
     hard: UnitInterval
     soft: UnitInterval
     feedback: Text = ""
     grade: Grade | None = None
-    """The judge's words, if a model decided it and not the rules."""
+    """The judge model's grade, if the rules didn't decide."""
 
 
 class Rollout(Value):
@@ -254,19 +255,18 @@ class Rollout(Value):
     @model_validator(mode="after")
     def _score_only_what_ran(self) -> Self:
         if (self.score is not None) != self.trajectory.status.scored:
-            raise ValueError(f"a rollout has a score exactly if its status is {', '.join(HAS_SCORE)}")
+            raise ValueError(f"a rollout has a score if and only if its status is {', '.join(HAS_SCORE)}")
         return self
 
     @property
     def result(self) -> "RolloutResult":
-        """Return the rollout without what was said."""
         one, score = self.trajectory, self.score
         hard, soft = (None, None) if score is None else (score.hard, score.soft)
         return RolloutResult(one.item_id, one.status, one.error, one.started, hard, soft)
 
 
 class RolloutResult(NamedTuple):
-    """A rollout without what was said: all that scores and counts rest on."""
+    """A rollout without messages: the fields on which scores and counts are based."""
 
     item_id: str
     status: Status
@@ -281,39 +281,39 @@ class RolloutResult(NamedTuple):
 EditOp = Literal["append", "insert_after", "replace", "delete"]
 """Operations that a step's edits may perform."""
 AnyEditOp = Literal[EditOp, "rewrite", "region"]
-"""rewrite writes the body anew, region the inside of a protected region; analysts cannot propose these two."""
+"""`rewrite` replaces the body, `region` the inside of a protected region; analysts can't propose these two."""
 SourceType = Literal["failure", "success"]
 
 
 class Edit(Value):
-    """One change to a skill, with where it came from (paper section 3.3)."""
+    """One change to a skill, with its sources (paper section 3.3)."""
 
     op: AnyEditOp
     anchor: str = ""
-    """The text of the skill that insert_after, replace and delete refer to; of region the region's name."""
+    """The text of the skill to which insert_after, replace and delete refer; for region, the region's name."""
     content: str = ""
-    """The text that the edit brings in."""
+    """The new text."""
     rationale: str = ""
     support_count: int = Field(default=1, ge=1)
-    """The number of items that the edit answers for, or else of minibatches that proposed it."""
+    """The number of items that the edit would help, or of minibatches that proposed it if no items are named."""
     item_ids: tuple[str, ...] = ()
-    """The items that the edit answers for, as its analysts named them."""
+    """The items that the edit would help, according to its analysts."""
     source_type: SourceType = "failure"
     merge_level: int = Field(default=0, ge=0)
-    """0 as a minibatch proposed it, n after n levels of merging."""
+    """Number of merges since a minibatch proposed it."""
     minibatches: tuple[str, ...] = ()
     """The minibatches that proposed it, as `<source_type>-<index>`."""
 
 
 class FailurePattern(Value):
-    """A fault that a minibatch shows, in the optimizer's words or else the scorer's, and the items that show it."""
+    """A recurring fault in the optimizer's words, or the scorer's, and the items that show it."""
 
     description: str
     item_ids: tuple[str, ...] = ()
 
 
 class Note(Value):
-    """A rule of the skill that the target failed to carry out; a line of the skill's appendix."""
+    """A line of the skill's appendix: a reminder of a rule that the target didn't follow."""
 
     text: str = Field(min_length=1)
     minibatch: str
@@ -324,7 +324,7 @@ SEPARATOR = "; "
 
 
 class Patch(Document):
-    """Edits that are meant to be applied together, in order."""
+    """Edits to apply together, in order."""
 
     edits: tuple[Edit, ...] = ()
     failure_patterns: tuple[FailurePattern, ...] = ()
@@ -342,14 +342,14 @@ class Patch(Document):
 
 
 class ModelCall(Value):
-    """One request to a model provider, tries included, for the usage table."""
+    """One request to a model provider, including its retries, for the usage table."""
 
     role: Literal["target", "optimizer", "judge"]
     stage: str
     """The call's purpose, such as rollout, evaluate, reflect, merge, rank."""
     model: str
     http_status: int
-    """Status of the last try; 0 if no answer came."""
+    """Status of the last attempt; 0 without an answer."""
     attempts: int = Field(ge=1)
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)

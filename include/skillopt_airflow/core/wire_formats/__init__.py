@@ -1,7 +1,7 @@
-"""The wire formats of model servers, by name; each is one object in a file of its own.
+"""The wire formats of model servers by name, one object per file.
 
-Enter by wire_format.py, the base of all.
-Translating between formats is the work of gateway/translation.py.
+Start with wire_format.py, the base of all.
+Translation between formats is in gateway/translation.py.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ WIRE_FORMATS: Mapping[str, WireFormat] = {
     "anthropic": AnthropicMessages(),
 }
 
-# The name of a wire format, as connections and settings write it; a type checker takes no computed Literal.
+# The name of a wire format in connections and settings; type checkers don't support computed Literals.
 if TYPE_CHECKING:
     Dialect = str
 else:

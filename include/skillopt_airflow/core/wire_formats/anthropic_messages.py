@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""Anthropic's messages API."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from skillopt_airflow.core.wire_formats.wire_format import (
 )
 
 _ENCODED = by_type({"base64": {"media_type": NAME, "data!": shape.BASE64}})
-# A longer time in the cache costs more.
+# Only the default lifetime in the cache: a longer one costs more.
 _CACHED = {"cache_control": by_type({"ephemeral": {}})}
 _TEXT = {"text": {"text!": TEXT, **_CACHED}}
 _SHOWN = {**_TEXT, "image document": {"source!": _ENCODED, "title": TEXT, **_CACHED}}
@@ -50,25 +50,24 @@ _REQUEST = {
     "stop_sequences": many(NAME),
     "thinking": by_type({"enabled": {"budget_tokens": COUNT}, "adaptive disabled": {}}),
     "output_config": fields({"effort": NAME, "format": by_type({"json_schema": {"schema": shape.OBJECT}})}),
-    # Claude Code keeps all thoughts of a conversation.
+    # Claude Code asks to keep all thinking of a conversation.
     "context_management": fields({"edits": many(by_type({"clear_thinking_20251015": {"keep": one_of("all")}}))}),
 }
 
 
 MAX_SIDE = 1568
-"""Pixels that a picture is scaled to."""
+"""Pixels; larger pictures are scaled down."""
 MAX_PICTURE_TOKENS = 1600
-"""A picture of more tokens is scaled down, too."""
+"""Pictures with more tokens are scaled down, too."""
 PIXELS_OF_TOKEN = 750
 
 
 def message_content(pieces: Sequence[Part]) -> JsonValue:
-    """Return a text by itself, and a list of blocks where there are pictures."""
+    """Return a single text as a string, and pieces with pictures as a list of blocks."""
     return pieces[0] if len(pieces) == 1 and isinstance(pieces[0], str) else message_blocks(pieces)
 
 
 def message_blocks(pieces: Sequence[Part]) -> JsonValue:
-    """Return a block for each text and each picture."""
     return [
         {"type": "image", "source": {"type": "base64", "media_type": piece.media_type, "data": piece.base64}}
         if isinstance(piece, Picture)
@@ -78,7 +77,7 @@ def message_blocks(pieces: Sequence[Part]) -> JsonValue:
 
 
 class AnthropicMessages(WireFormat):
-    """Messages, whose usage counts what was read from or written to the cache beside the rest of the prompt."""
+    """Messages, whose usage counts cached prompt tokens separately."""
 
     name = "anthropic"
     path = "messages"
@@ -86,7 +85,7 @@ class AnthropicMessages(WireFormat):
     client_adds_version = True
     key_header = "x-api-key"
     headers = {"anthropic-version": "2026-10-21"}  # noqa: RUF012 - annotated in the base
-    # The header anthropic-beta says the same.
+    # The header anthropic-beta has the same meaning.
     queries = (b"", b"beta=true")
     beside_prompt = ("cache_read_input_tokens", "cache_creation_input_tokens")
     usage_within = "message"
@@ -102,12 +101,12 @@ class AnthropicMessages(WireFormat):
         return isinstance(document.get("content"), list)
 
     def picture_tokens(self, width: int, height: int) -> int:
-        """Return the tokens of a picture of so many pixels (page "Vision" of its documentation)."""
+        """Return the tokens of a picture (page "Vision" of Anthropic's documentation)."""
         shrunk = min(1.0, MAX_SIDE / max(width, height))
         return min(MAX_PICTURE_TOKENS, math.ceil(shrunk * width * shrunk * height / PIXELS_OF_TOKEN))
 
     def sampling(self, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None) -> Settings:
-        """Set the model's own thinking."""
+        """Set the model's thinking."""
         limited: JsonObject = {"type": "enabled", "budget_tokens": thinking_budget}
         return {
             "thinking": thinking if reasoning_effort is None else reasoning_effort,

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, which most compatible servers speak."""
+"""OpenAI's chat completions, which most compatible servers implement."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _PART = by_type(
         "image_url": {"image_url!": fields({"url!": shape.IMAGE_URL, "detail": NAME})},
     }
 )
-# Gemini wants its signed thoughts back.
+# Gemini requires its signed thoughts in later requests.
 _SIGNED = {"extra_content": fields({"google": fields({"thought_signature": TEXT})})}
 _CALL = {"id": TEXT, "type": one_of("function"), "function!": fields({"name! arguments!": TEXT}), **_SIGNED}
 _MESSAGE = {
@@ -50,13 +50,13 @@ _REQUEST = {
     "reasoning_effort": NAME,
     "stream_options": fields({"include_usage": FLAG}),
     "response_format": by_type({"text json_object": {}, "json_schema": {"json_schema": fields(shape.OUTPUT_SCHEMA)}}),
-    # For the run's own `thinking`. Other names could replace the template.
+    # For the knob `thinking`; other names could replace the template.
     "chat_template_kwargs": fields({"enable_thinking": FLAG, "thinking_budget": shape.COUNT}),
 }
 
 
 def chat_content(pieces: Sequence[Part]) -> JsonValue:
-    """Return a text by itself, as every server takes it, and a list of parts where there are pictures."""
+    """Return a single text as a string, which all servers accept, and pieces with pictures as a list of parts."""
     if len(pieces) == 1 and isinstance(pieces[0], str):
         return pieces[0]
     return [
@@ -68,8 +68,6 @@ def chat_content(pieces: Sequence[Part]) -> JsonValue:
 
 
 class OpenAIChat(WireFormat):
-    """Chat completions."""
-
     name = "openai-chat"
     path = "chat/completions"
     address = "https://api.openai.com/v1"
@@ -85,34 +83,34 @@ class OpenAIChat(WireFormat):
         return isinstance(choices, list) and bool(choices) and all(map(_is_whole, choices)) and not failed
 
     def whole(self, document: JsonObject, text: bytes) -> bytes:
-        """Remove endings without a name, which clients of OpenAI can't read."""
+        """Remove empty finish reasons, which OpenAI clients reject."""
         choices = document["choices"]
-        listed = choices if isinstance(choices, list) else []
-        unnamed = [one for one in listed if isinstance(one, dict) and one.get("finish_reason") == ""]
-        for choice in unnamed:
+        all_choices = choices if isinstance(choices, list) else []
+        empty = [one for one in all_choices if isinstance(one, dict) and one.get("finish_reason") == ""]
+        for choice in empty:
             choice["finish_reason"] = None
-        return json.dumps(document).encode() if unnamed else text
+        return json.dumps(document).encode() if empty else text
 
     def prepared(self, request: JsonObject) -> JsonObject:
-        """Ask for the usage of a stream, which is left out otherwise."""
+        """Request the usage of a stream, which servers omit by default."""
         if request.get("stream") is not True:
             return request
         options = request.get("stream_options")
         return request | {"stream_options": (options if isinstance(options, dict) else {}) | {"include_usage": True}}
 
     def sampling(self, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None) -> Settings:
-        """Switch thinking in the chat template of servers like vLLM, and limit it (as Seed-OSS's template does)."""
-        wanted = {"enable_thinking": thinking, "thinking_budget": thinking_budget}
-        template: JsonObject = {name: value for name, value in wanted.items() if value is not None}
+        """Set thinking in the chat template of servers such as vLLM, and its limit for templates such as Seed-OSS's."""
+        arguments = {"enable_thinking": thinking, "thinking_budget": thinking_budget}
+        template: JsonObject = {name: value for name, value in arguments.items() if value is not None}
         return {
-            # pydantic-ai's own `thinking` would leave it out for every model that it does not know to think.
+            # pydantic-ai's `thinking` has no effect for models that it doesn't know.
             "openai_reasoning_effort": reasoning_effort,
             "extra_body": {"chat_template_kwargs": template} if template else None,
         }
 
 
 def _is_whole(choice: JsonValue) -> bool:
-    # OpenRouter tells with status 200 that the provider behind it failed in the middle of an answer.
+    # OpenRouter reports with status 200 that its provider failed during an answer.
     return (
         isinstance(choice, dict)
         and isinstance(choice.get("message"), dict)

@@ -61,7 +61,7 @@ _REQUEST = {
 
 
 class OpenAIResponses(WireFormat):
-    """Responses, which have no field for switching or limiting thinking."""
+    """Responses, which have no field to switch or limit thinking."""
 
     name = "openai"
     aliases = ("openai-responses",)
@@ -72,7 +72,6 @@ class OpenAIResponses(WireFormat):
     limits = ("max_output_tokens",)
 
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether there is a list of outputs that the provider didn't break off."""
         return isinstance(document.get("output"), list) and document.get("status") not in ("failed", "cancelled")
 
     def sampling(self, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None) -> Settings:

@@ -1,7 +1,7 @@
-"""The properties of a wire format that connections, the gateway and the harnesses use.
+"""The base of wire formats, for connections, the gateway and the harnesses.
 
-Shapes list the parts of a request that may leave a sandbox. A field without a shape is dropped, wherever it is. A field
-with another type or value than its shape is refused.
+Shapes list the parts of a request that may leave a sandbox. Fields without a shape are dropped at all levels. A field
+whose type or value differs from its shape is rejected.
 """
 
 import math
@@ -18,13 +18,13 @@ from skillopt_airflow.core.values.types import JsonObject, Message
 
 Shape = core_schema.CoreSchema
 Named = Mapping[str, Shape]
-"""Shapes by the names of their fields. Names with the same shape may share a key, and one with `!` is required."""
+"""Shapes by field name. Names with the same shape can share a key, and `!` marks required fields."""
 TEXT, FLAG, NUMBER = core_schema.str_schema(), core_schema.bool_schema(), core_schema.float_schema(allow_inf_nan=False)
 NAME = core_schema.str_schema(max_length=256)
 COUNT, INTEGER = core_schema.int_schema(ge=1), core_schema.int_schema()
 many = partial(core_schema.list_schema, fail_fast=True)
 OBJECT = core_schema.dict_schema()
-"""Data of the client's own: the arguments or the JSON schema of a tool."""
+"""The client's own data: the arguments or the JSON schema of a tool."""
 
 
 def one_of(*words: str | bool) -> Shape:
@@ -32,7 +32,7 @@ def one_of(*words: str | bool) -> Shape:
 
 
 def fields(named: Named) -> Shape:
-    """Return the shape of an object with these fields. Those that aren't required may be missing or null."""
+    """Return the shape of an object with these fields. Optional fields can be missing or null."""
     optional, field = core_schema.nullable_schema, core_schema.typed_dict_field
     shapes = {name: shape for names, shape in named.items() for name in names.split()}
     return core_schema.typed_dict_schema(
@@ -45,7 +45,7 @@ def fields(named: Named) -> Shape:
 
 
 def by_type(kinds: Mapping[str, Named]) -> Shape:
-    """Return the shape of an object whose field `type` names its kind. Kinds with the same fields may share a key."""
+    """Return the shape of an object whose field `type` names its kind. Kinds with the same fields can share a key."""
     one_each = {kind: named for names, named in kinds.items() for kind in names.split()}
     return core_schema.tagged_union_schema(
         {kind: fields({"type": one_of(kind), **named}) for kind, named in one_each.items()}, "type"
@@ -57,9 +57,9 @@ def either(*shapes: Shape) -> Shape:
 
 
 def client_tools(tool: Shape, *kinds: str | None) -> Shape:
-    """Return the shape of a list of tools that drops those of other types, since the provider would run them.
+    """Return the shape of a list of tools, without tools of other types, which the provider would run.
 
-    Clients such as Codex offer some by default, so they are no reason to refuse a request.
+    They are dropped rather than rejected, because clients such as Codex offer some by default.
     """
 
     def own(tools: JsonValue) -> JsonValue:
@@ -71,7 +71,7 @@ def client_tools(tool: Shape, *kinds: str | None) -> Shape:
 
 
 def contents(pattern: str) -> Shape:
-    """Return the shape of encoded contents, in whose place some providers would fetch a URL."""
+    """Return the shape of encoded contents; some providers would fetch a URL in their place."""
     refused = "Input should be contents, not a URL"
     return core_schema.custom_error_schema(core_schema.str_schema(pattern=pattern), "url", custom_error_message=refused)
 
@@ -82,20 +82,20 @@ FUNCTION: Named = {"name!": NAME, "description": TEXT, "parameters": OBJECT, "st
 OUTPUT_SCHEMA: Named = {"name": NAME, "description": TEXT, "schema": OBJECT, "strict": FLAG}
 CHOICE = one_of("none", "auto", "required")
 ANSWERING: Named = {"model!": NAME, "stream parallel_tool_calls": FLAG, "temperature top_p": NUMBER}
-"""The fields that several formats share."""
+"""Fields that all formats share."""
 
 
 Settings = Mapping[str, JsonValue | None]
 TILED_SIDE, TILED_SHORTER, TILE = 2048, 768, 512
-"""Pixels: of the square that a picture is scaled to fit, of its shorter side after that, and of a tile."""
+"""Pixels: the square into which a picture is scaled, then the limit of its shorter side, and the side of a tile."""
 PICTURE_TOKENS, TILE_TOKENS = 85, 170
 MAX_TOKENS = 10**12
-"""No answer has more tokens; a larger number would not fit into the usage table."""
+"""Larger numbers don't fit into the usage table."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of one call; zero where the provider says nothing."""
+    """Tokens of one call; zero if the provider doesn't report them."""
 
     prompt: int = 0
     completion: int = 0
@@ -105,52 +105,52 @@ class Tokens:
 
 
 class WireFormat(ABC):
-    """The format of requests and answers that a family of model servers shares."""
+    """The format of requests and answers of a family of model servers."""
 
     name: ClassVar[str]
-    """pydantic-ai's name of a provider that speaks it: the part of a model's name before the colon."""
+    """pydantic-ai's name of a provider with this format, which is the part of a model's name before the colon."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other such names."""
     path: ClassVar[str]
-    """Path of its calls below the version, which is /v1."""
+    """Path of calls below the version /v1."""
     address: ClassVar[str]
-    """Address of the provider whose own format it is, with the version."""
+    """URL of the provider that defined the format, with the version."""
     client_adds_version: ClassVar[bool] = False
-    """True if its clients take an address without the version."""
+    """True if clients expect a URL without the version."""
     key_header: ClassVar[str] = "bearer"
-    """Header that carries the key; `bearer` is the header Authorization."""
+    """Header for the key; `bearer` is the header Authorization."""
     headers: ClassVar[Mapping[str, str]] = {}
-    """Headers that every request needs; the client's own win."""
+    """Headers that every request needs; the client's own take precedence."""
     queries: ClassVar[tuple[bytes, ...]] = (b"",)
-    """Queries that a request may have; they are not passed on."""
+    """Valid query strings of a request; they aren't forwarded."""
     below_deployment: ClassVar[bool] = False
     """True if Azure's dated API versions have the path below deployments/<model>."""
 
     event_field: ClassVar[tuple[str, type]] = ("type", str)
-    """A field of the events of a stream, and what it holds."""
+    """A field of stream events, and its type."""
     prompt_tokens: ClassVar[tuple[str, ...]] = ("prompt_tokens", "input_tokens")
-    """Names of the prompt's count in a `usage` object; some proxies answer one format with the names of another."""
+    """Names of the prompt's count in a `usage` object; some proxies mix the names of several formats."""
     beside_prompt: ClassVar[tuple[str, ...]] = ()
-    """Counts of a `usage` object that the prompt's leaves out."""
+    """Counts of a `usage` object to add to the prompt's."""
     completion_tokens: ClassVar[tuple[str, ...]] = ("completion_tokens", "output_tokens")
     """Names of the answer's count."""
     usage_within: ClassVar[str] = ""
-    """Field whose object holds `usage` in the events of a stream, where it does not always stand at the top."""
+    """Field whose object contains `usage` in stream events, if it isn't always at the top level."""
     usage_at_end: ClassVar[bool] = True
-    """True if a stream tells the answer's tokens only once they are all counted."""
+    """True if a stream reports the answer's tokens only at its end."""
     request: ClassVar[Shape]
-    """The fields of a request that leave a sandbox."""
+    """The fields of a request that may leave a sandbox."""
     betas: ClassVar[tuple[str, ...]] = ()
-    """Names, without their dates, that the header anthropic-beta may have."""
+    """Names, without dates, that the header anthropic-beta may contain."""
     limits: ClassVar[tuple[str, ...]]
-    """Fields of a request that bound the tokens of its answer; the last one is written where none is set."""
+    """Fields of a request that limit the answer's tokens; the last one is added if none is set."""
 
     @abstractmethod
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether a whole document is an answer of this format, not only a success by its status."""
+        """Return whether a complete document is an answer in this format, whatever its status."""
 
     def whole(self, document: JsonObject, text: bytes) -> bytes:
-        """Return the text of an answer, with what its clients can't do without and some servers leave out."""
+        """Return the text of an answer after repairing parts that clients reject."""
         return text
 
     def is_event(self, document: JsonObject) -> bool:
@@ -159,26 +159,26 @@ class WireFormat(ABC):
         return not failed and isinstance(document.get(name), kind)
 
     def prepared(self, request: JsonObject) -> JsonObject:
-        """Return a request, from which the gateway took what no format may ask for, as it leaves."""
+        """Return the final form of a request that the gateway has already filtered."""
         return request
 
     @abstractmethod
     def sampling(self, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None) -> Settings:
-        """Return pydantic-ai's settings for what the format can say of these; None stands for what is not set."""
+        """Return pydantic-ai's settings for those arguments that the format supports; None means not set."""
 
     def sets(self, thinking: bool | None = None, thinking_budget: int | None = None) -> bool:
-        """Return whether a request has a field for the value that is given."""
+        """Return whether the format has a field for the given value."""
         return any(value is not None for value in self.sampling(None, thinking, thinking_budget).values())
 
     def picture_tokens(self, width: int, height: int) -> int:
-        """Return the tokens of a picture of so many pixels, as OpenAI counts its tiles (guide "Images and vision")."""
+        """Return the tokens of a picture, by OpenAI's count of tiles (guide "Images and vision")."""
         shrunk = min(1.0, TILED_SIDE / max(width, height))
         shrunk *= min(1.0, TILED_SHORTER / (shrunk * min(width, height)))
         tiles = math.ceil(shrunk * width / TILE) * math.ceil(shrunk * height / TILE)
         return PICTURE_TOKENS + TILE_TOKENS * tiles
 
     def tokens(self, document: JsonObject) -> Tokens:
-        """Return the usage that an answer, or the data of one event, tells."""
+        """Return the usage that an answer or an event reports."""
         usages = list(self._usages(document))
         return Tokens(
             prompt=max([0, *map(self._prompt, usages)]),
@@ -189,9 +189,9 @@ class WireFormat(ABC):
         return count(usage, *self.prompt_tokens) + sum(count(usage, name) for name in self.beside_prompt)
 
     def _completion(self, usage: JsonObject) -> int:
-        told, prompt = count(usage, *self.completion_tokens), self._prompt(usage)
-        # xAI counts thinking in the total alone (reference "Chat completions"), and so does Gemini's compatible API.
-        return max(told, count(usage, "total_tokens") - prompt) if prompt else told
+        reported, prompt = count(usage, *self.completion_tokens), self._prompt(usage)
+        # xAI (reference "Chat completions") and Gemini's compatible API count thinking only in the total.
+        return max(reported, count(usage, "total_tokens") - prompt) if prompt else reported
 
     def _usages(self, document: JsonObject) -> Iterator[JsonObject]:
         for holder in (document, document.get(self.usage_within)):
@@ -201,23 +201,22 @@ class WireFormat(ABC):
 
 
 def count(holder: JsonObject, *names: str) -> int:
-    """Return the largest of some counts; what is no sensible number counts as zero."""
+    """Return the largest of the counts; invalid values count as zero."""
     values = (holder.get(name) for name in names)
     return min(MAX_TOKENS, max([0, *(value for value in values if isinstance(value, int))]))
 
 
 def side(message: Message) -> Literal["system", "user", "assistant"]:
-    """Return who says a message; results of tools are the user's."""
+    """Return the side of a message; results of tools belong to the user."""
     if message.role == "tool":
         return "user"
     return "assistant" if message.role == "call" else message.role
 
 
 def taking_turns(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages as those of the system, the user and the assistant, with neighbors of one side as one.
+    """Return system, user and assistant messages, with adjacent messages of one side joined by a blank line.
 
-    A blank line separates their texts. The chat templates of Mistral, Gemma 3 and Llama 2 refuse two turns of the user
-    in a row, which follow an empty reply.
+    The chat templates of Mistral, Gemma 3 and Llama 2 reject two adjacent user turns, which follow an empty reply.
     """
     turns: list[Message] = []
     for message in messages:

@@ -25,7 +25,7 @@ from skillopt_airflow.core.config.resource_groups import (
 from skillopt_airflow.core.config.sampling import MODEL_ATTEMPTS, OutputForm, sampling_settings
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
-from skillopt_airflow.core.run.budget import ROLES, Prices, Role
+from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.params import check_fixed
 from skillopt_airflow.tasks.task_group import read_config
@@ -155,7 +155,7 @@ class AirflowConnections:
 
         ensure_named(names, config.sandbox)
 
-    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
         """Return the image's digest after checking these roles' models and the engine."""
         from skillopt_airflow.sandbox.docker.connection import image_digest
         from skillopt_airflow.sandbox.kubernetes.pod import require_digest

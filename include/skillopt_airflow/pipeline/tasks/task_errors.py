@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
-from skillopt_airflow.core.values.failure_reasons import RolloutTally, too_few
+from skillopt_airflow.core.values.failure_reasons import RolloutTally, low_coverage
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.addresses import run_url
 
@@ -125,7 +125,7 @@ def check_coverage(tally: RolloutTally, wanted: float, *, may_retry: bool) -> No
     if tally.cuts:
         log.warning("%s", tally.cuts)
     if tally.coverage < wanted:
-        words = too_few(tally.coverage, wanted, tally.reason)
+        words = low_coverage(tally.coverage, wanted, tally.reason)
         if may_retry:
             raise AirflowException(words)
         # Without a reason, the rest was skipped because it could not change the verdict.

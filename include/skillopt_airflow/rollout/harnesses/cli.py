@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.values.failure_reasons import SENTENCES, ending_status, error_status, lasting_error
-from skillopt_airflow.core.values.pictures import marked
+from skillopt_airflow.core.values.pictures import marks_in
 from skillopt_airflow.core.values.skill import skill_name
 from skillopt_airflow.core.values.text import shortened, storable
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
@@ -234,7 +234,7 @@ def _outcome(trace: Trace, exit_status: int | None, errors: str, limit: float) -
 
 def _pictures(task: str, workspace: Workspace) -> list[str]:
     shown = item_pictures([task], workspace)
-    return [str(Path(workspace.inputs, name)) for name in dict.fromkeys(marked(task)) if name in shown]
+    return [str(Path(workspace.inputs, name)) for name in dict.fromkeys(marks_in(task)) if name in shown]
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from skillopt_airflow.core.values.pictures import Part, Pictures, is_picture, marked
+from skillopt_airflow.core.values.pictures import Part, Pictures, is_picture, marks_in
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
 from skillopt_airflow.tasks.protocols import Workspace
 
@@ -19,7 +19,7 @@ def reason(text: str) -> str:
 
 
 def item_pictures(texts: Iterable[str], workspace: Workspace) -> Pictures:
-    marks = {name for text in texts for name in marked(text)}
+    marks = {name for text in texts for name in marks_in(text)}
     files = {name: workspace.read_input(name) for name in marks.intersection(workspace.input_names())} if marks else {}
     return {name: content for name, content in files.items() if is_picture(content)}
 

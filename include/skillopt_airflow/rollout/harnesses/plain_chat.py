@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from skillopt_airflow.core.config.sampling import without_thinking
 from skillopt_airflow.core.values.failure_reasons import ending_status
-from skillopt_airflow.core.values.pictures import Picture, Pictures, shown
+from skillopt_airflow.core.values.pictures import Picture, Pictures, message_parts
 from skillopt_airflow.core.values.text import storable
 from skillopt_airflow.core.values.types import JsonObject, Message, Status
 from skillopt_airflow.core.wire_formats import Dialect
@@ -209,7 +209,7 @@ def request_body(settings: RolloutSettings, messages: Sequence[Message], picture
     plain = PLAIN_FORMATS.get(settings.dialect)
     if plain is None or any(_CONTROL_TOKEN.search(message.content) for message in messages):
         return None
-    turns = [Turn(side(message), parts) for message, parts in shown(taking_turns(messages), pictures)]
+    turns = [Turn(side(message), parts) for message, parts in message_parts(taking_turns(messages), pictures)]
     document = plain.request(settings, turns)
     if document is None:
         return None

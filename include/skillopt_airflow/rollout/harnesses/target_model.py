@@ -38,7 +38,7 @@ from skillopt_airflow.core.values.failure_reasons import (
     error_status,
     lasting_error,
 )
-from skillopt_airflow.core.values.pictures import Part, Picture, Pictures, shown
+from skillopt_airflow.core.values.pictures import Part, Picture, Pictures, message_parts
 from skillopt_airflow.core.values.text import clean_parts
 from skillopt_airflow.core.values.types import Message, Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
@@ -93,7 +93,9 @@ class TargetModel:
         await self._client.aclose()
 
     async def ask(self, messages: Sequence[Message], pictures: Pictures) -> Reply:
-        turns = [_turn(message, self.content(pieces)) for message, pieces in shown(taking_turns(messages), pictures)]
+        turns = [
+            _turn(message, self.content(pieces)) for message, pieces in message_parts(taking_turns(messages), pictures)
+        ]
         try:
             response = await model_request(self.model, turns, model_settings=self.settings)
         except (AgentRunError, UserError) as error:

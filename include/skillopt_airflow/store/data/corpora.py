@@ -18,7 +18,7 @@ from skillopt_airflow.core.errors import Conflict, DataError
 from skillopt_airflow.store.data.places import LocalPlace, locate, open_without_links
 from skillopt_airflow.store.keys import CorpusKeys
 from skillopt_airflow.store.objects import ObjectStore, data_errors
-from skillopt_airflow.tasks.corpus import CorpusFile, CorpusManifest, corpus_manifest, why_no_name
+from skillopt_airflow.tasks.corpus import CorpusFile, CorpusManifest, corpus_manifest, name_flaw
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -136,7 +136,7 @@ class _Folder:
             )
         for entry in entries:
             name = f"{below}{entry.name}"
-            if reason := why_no_name(name):
+            if reason := name_flaw(name):
                 raise DataError(reason)
             if entry.is_dir(follow_symlinks=False):
                 yield from self._names(f"{name}/")
@@ -175,7 +175,7 @@ class _Bucket:
                 part.startswith(HIDDEN) for part in name.split("/") if part not in {".", ".."}
             ):
                 continue
-            if reason := why_no_name(name):
+            if reason := name_flaw(name):
                 raise DataError(reason)
             content = self.read(name)
             files.append(CorpusFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()))

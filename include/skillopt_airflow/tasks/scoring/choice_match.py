@@ -1,4 +1,4 @@
-"""Lettered choices: which of them an answer names, how certain that is, and scoring by it."""
+"""Multiple choice: finding the choices that an answer names, and scoring them."""
 
 import json
 import re
@@ -13,31 +13,31 @@ from pydantic import Field, JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import JsonObject, Score
-from skillopt_airflow.tasks.record_fields import shown
-from skillopt_airflow.tasks.scoring.choice_statement import FONT, Statement, ends, statement
+from skillopt_airflow.tasks.record_fields import short_repr
+from skillopt_airflow.tasks.scoring.choice_statement import FONT, Statement, head_and_tail, statement
 from skillopt_airflow.tasks.scoring.extraction import Boxed, Extraction, InTags, last_line
-from skillopt_airflow.tasks.scoring.scoring_rule import Scoring, listed
+from skillopt_airflow.tasks.scoring.scoring_rule import Scoring, parse_list
 
 _LETTER_ALONE = re.compile(r"[\s*_`\"'$(\[]*(?P<letter>[A-Za-z])[\s*_`\"'$)\].:!]*")
 
 
 class ChoiceLetter(Extraction):
-    r"""The letter of the choice that a response states as its answer, or the only one that it names and doesn't reject.
+    r"""The letter of the choice that a response states, or of the only one that it names and doesn't reject.
 
-    Answer tags and \boxed{} come first, then a last line that is a letter, then the last statement.
+    Answer tags and \boxed{} come first, then a last line with only a letter, then the last statement.
     """
 
     from_: Literal["choice"] = Field(default="choice", alias="from")
 
     def find(self, response: str) -> str | None:
-        """Return the letter as a capital, or the content of tags or box if that states none; empty if ambiguous."""
+        """Return the letter in upper case; the content of tags or box if it states no letter; empty if ambiguous."""
         marked = InTags().find(response)
         if marked is None:
             marked = Boxed().find(response)
         alone = _LETTER_ALONE.fullmatch(last_line(response) if marked is None else marked)
         if alone:
             return alone["letter"].upper()
-        found = settled(response if marked is None else marked)
+        found = read_statement(response if marked is None else marked)
         if marked is not None:
             return min(found.letters) if found.certain and len(found.letters) == 1 else marked
         if len(found.letters) == 1:
@@ -45,22 +45,22 @@ class ChoiceLetter(Extraction):
         return "" if found.rejected or found.letters else None
 
 
-def settled(response: str) -> Statement:
+def read_statement(response: str) -> Statement:
     return statement(response, frozenset(ascii_uppercase))
 
 
 def stated_line(response: str) -> str | None:
-    """Return the line of the last statement of letters, which may name a choice by its text as well."""
-    place, lines = settled(response).line, ends(response).split("\n")
+    """Return the line of the last statement of letters; it may also contain a choice's text."""
+    place, lines = read_statement(response).line, head_and_tail(response).split("\n")
     return lines[place].strip() if place is not None and place < len(lines) else None
 
 
 MAX_ANSWER_SHOWN = 200
-"""Characters of an answer without a recognised choice that the feedback repeats."""
+"""Characters that the feedback shows of an answer without a recognized choice."""
 _LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
 _AROUND = r"[^\w\-−¬√∂∇~=<>+|/^]*"
 _ALONE = re.compile(rf"{_AROUND}(?P<label>[A-Za-z]){_AROUND}")
-"""A letter in quotes, brackets or points of any script, and in no formula."""
+"""A letter in quotes, brackets or punctuation of any script, outside of formulas."""
 _ANSWER_IS = re.compile(r"\A(?:the )?(?:(?:final|correct|right|best) )?answer[*_]*(?: is)?:?[*_]* ", re.IGNORECASE)
 _DELIMITER = re.compile(r"\\[()\[\]]")
 _AROUND_LABEL = " .():"
@@ -68,14 +68,11 @@ _BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
 
 
 class ChoiceMatch(Scoring):
-    """Right if the answer names the right choice and no other, by its letter, its text or both.
-
-    There is no partial credit: the letters have no order, and the choices no likeness that would be worth any.
-    """
+    """Right if the answer names only the right choice, by its letter, its text or both. No partial credit."""
 
     by: Literal["choice"] = "choice"
     choices: str = ""
-    """Key of the choices, in a form that `lettered` reads. Empty: only letters are recognized."""
+    """Key of the choices, in a format that `choices_by_letter` reads. If empty, only letters are recognized."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -87,35 +84,39 @@ class ChoiceMatch(Scoring):
             check_distinct(choices.values(), self.choices)
         _right(self._by_letter(reference, public), choices)
 
-    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+    def _score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         choices = self._choices(public)
         answer = str(self._by_letter(answer, public))
         named, right = sorted(choices_named(answer, choices)), _right(self._by_letter(reference, public), choices)
         if len(named) == 1:
-            said = _with_its_text(named[0], choices)
+            answered = _with_its_text(named[0], choices)
         elif named:
-            said = f"with more than one choice: {', '.join(named)}"
+            answered = f"with more than one choice: {', '.join(named)}"
         else:
-            said = f'no choice that could be recognised: "{answer[:MAX_ANSWER_SHOWN]}"'
+            answered = f'no choice that could be recognized: "{answer[:MAX_ANSWER_SHOWN]}"'
         score = float(named == [right])
-        return Score(hard=score, soft=score, feedback=f"expected {_with_its_text(right, choices)}; answered {said}")
+        return Score(hard=score, soft=score, feedback=f"expected {_with_its_text(right, choices)}; answered {answered}")
 
     def _choices(self, public: JsonObject) -> dict[str, str]:
-        return lettered(public.get(self.choices), self.choices) if self.choices else dict.fromkeys(ascii_uppercase, "")
+        return (
+            choices_by_letter(public.get(self.choices), self.choices)
+            if self.choices
+            else dict.fromkeys(ascii_uppercase, "")
+        )
 
     def _by_letter(self, named: JsonValue, public: JsonObject) -> JsonValue:
         return _letters(_by_label(public.get(self.choices))).get(str(named).strip(_AROUND_LABEL), named)
 
 
-def lettered(choices: JsonValue, key: str = "choices") -> dict[str, str]:
-    """Return choices by letter, from A.
+def choices_by_letter(choices: JsonValue, key: str = "choices") -> dict[str, str]:
+    """Return choices by letter, from A; raise DataError, which names the key, for any other format.
 
-    They are a list of texts or numbers, an object with a text by label, an object with a list `label` and a list `text`
-    (as in ARC), or a list of objects with a `label` and a `text` (as in CommonsenseQA). A text may hold any of these in
-    JSON or Python. Null is no choice, and labels that are numbers become letters in their order.
+    * A list of strings or numbers, or an object with a string per label.
+    * An object with the lists `label` and `text` (as in ARC).
+    * A list of objects with `label` and `text` (as in CommonsenseQA).
+    * A string with any of these in JSON or Python.
 
-    Raises:
-        DataError: they are none of these, or there are more than letters; it names the key.
+    Nulls are left out, and numeric labels become letters in their order.
     """
     try:
         found = _by_label(choices)
@@ -128,13 +129,15 @@ def lettered(choices: JsonValue, key: str = "choices") -> dict[str, str]:
         if isinstance(text, str | int | float)
     }
     if not texts or len(texts) < len(found) or not texts.keys() <= set(ascii_uppercase):
-        raise DataError(f"{key}: expected a list of at most 26 texts, or texts by letter, got {shown(choices)}")
+        raise DataError(
+            f"{key}: expected a list of at most 26 strings, or strings by letter, got {short_repr(choices)}"
+        )
     return texts
 
 
 def _by_label(choices: JsonValue) -> dict[str, JsonValue]:
-    """Return choices by label, without null; empty if their form isn't known. Raise as `listed` does."""
-    choices = listed(choices, "[{")
+    """Return choices by label, without nulls; empty if their format isn't known."""
+    choices = parse_list(choices, "[{")
     pairs: list[tuple[JsonValue, JsonValue]] = []
     if isinstance(choices, dict):
         pairs = [*choices.items()]
@@ -156,15 +159,11 @@ def _letters(labels: Collection[str]) -> dict[str, str]:
 
 
 def check_distinct(texts: Collection[str], key: str) -> None:
-    """Refuse choices that an answer could not tell apart.
-
-    Raises:
-        DataError: one is blank, or two are the same text; it names the key.
-    """
+    """Raise DataError, which names the key, if a choice is blank or two are equal."""
     if not all(text.strip() for text in texts):
         raise DataError(f"{key}: one of the choices is blank")
     if len(set(map(plain, texts))) < len(texts):
-        raise DataError(f"{key}: two of the choices are the same text")
+        raise DataError(f"{key}: two of the choices have the same text")
 
 
 def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
@@ -196,15 +195,12 @@ def found_choices(answer: str, choices: dict[str, str]) -> Statement:
 
 
 def plain(text: str) -> str:
-    """Return the form in which texts of choices are compared: no blanks, no math delimiters, no end point.
-
-    LaTeX gives a blank no meaning inside a formula; outside of one no two choices differ by blanks alone.
-    """
+    """Return the form in which choices are compared: without whitespace, math delimiters and a final period."""
     return _BLANK.sub("", text).rstrip(".")
 
 
 def _right(reference: JsonValue, choices: dict[str, str]) -> str:
-    """Return the letter of the right choice, which a reference names by letter, by text, or by position from 0."""
+    """Return the letter of the right choice, which the reference gives as letter, text, or position from 0."""
     named: frozenset[str] = frozenset()
     if isinstance(reference, str):
         named = _letter(_LETTER, reference, choices) or _with_text(reference, choices)
@@ -214,12 +210,12 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
         if len(named) > 1:
             raise DataError(
                 f"{reference} is the text of choice {min(with_text)} and the position from 0 of choice "
-                f"{min(at_position)}: write the right one's letter, or its text as a text"
+                f"{min(at_position)}. Write the letter of the right choice, or its text as a string"
             )
     if len(named) != 1:
         letters = f"{min(choices)} to {max(choices)}"
-        known = f"its letter ({letters}), its text, or its position from 0, which is a number and no text"
-        raise DataError(f"expected one choice, by {known}; got {shown(reference)}")
+        known = f"its letter ({letters}), its text, or its position from 0 as a number"
+        raise DataError(f"expected one choice, by {known}; got {short_repr(reference)}")
     return next(iter(named))
 
 
@@ -232,7 +228,7 @@ def _bare(text: str) -> str:
 
 
 def _unbracketed(text: str) -> str:
-    """Return a text without the brackets around all of it; `(x+1)(x-1)` has none."""
+    """Remove brackets that enclose the whole text; `(x+1)(x-1)` has none."""
     text = text.rstrip(". ")
     depths = [*accumulate((character in "([") - (character in ")]") for character in text)]
     return text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) and 0 not in depths[:-1] else text
@@ -264,24 +260,24 @@ def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
 
 _FONT = r"\W*(?:(?:text|textbf|textrm|mathrm|mathbf)\W+)?"
 _LETTERS = re.compile(rf"{_FONT}(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])+)\W*")
-"""One letter or several, whether or not they are those of choices."""
+"""One or more letters, whether or not choices have them."""
 
 
 def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, str]) -> bool | None:
-    """Return whether an answer names exactly the right choices; None if that is not certain.
+    """Return whether an answer names exactly the right choices; None if that is uncertain.
 
     It is certain if the answer states letters, or is the text or the value of a choice.
 
     Args:
         answer: letters, the texts of choices, or both.
         right: the letters of the right choices.
-        choices: the choices' texts by letter; a text may be empty where only the letter is known.
+        choices: the choices' texts by letter; empty if only the letter is known.
     """
     box = Boxed().find(answer)
-    told = answer if box is None else box
-    found, letters = found_choices(told, dict(choices)), _LETTERS.fullmatch(told) is not None
-    named = found.letters or _with_the_value(told, choices)
-    if not (letters or found.certain or _with_the_text(told, choices)):
+    inside = answer if box is None else box
+    found, letters = found_choices(inside, dict(choices)), _LETTERS.fullmatch(inside) is not None
+    named = found.letters or _with_the_value(inside, choices)
+    if not (letters or found.certain or _with_the_text(inside, choices)):
         return None
     if named == right:
         return True
@@ -289,7 +285,7 @@ def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, st
 
 
 def letters_named(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
-    """Return the letters of the choices that an answer names, also by a text with the value of exactly one."""
+    """Return the letters of the choices that an answer names, also by the value of exactly one choice."""
     return found_choices(answer, dict(choices)).letters or _with_the_value(answer, choices)
 
 
@@ -304,16 +300,16 @@ def _with_the_text(answer: str, choices: Mapping[str, str]) -> bool:
 
 
 MAX_CHARS = 2000
-"""A longer answer is compared as it stands, but for blanks and case."""
+"""Longer answers are compared literally, except for whitespace and case."""
 MAX_DEPTH = 12
-"""Levels of nested braces that are resolved."""
+"""Limit of nested braces that are resolved."""
 MAX_DIGITS = 50
-"""Characters of a number that is compared as a number."""
+"""Longer numbers are compared as strings."""
 _SUPERSCRIPTS = str.maketrans({"²": "^2", "³": "^3", "−": "-", "–": "-"})
 _INSIDE = r"\{([^{}]*)\}"
 _SPELLINGS = (
     (re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;:!>()\[\]]|\\q?quad(?![A-Za-z])|[~$]"), " "),
-    # What 35° becomes when its bytes are read in a Chinese encoding; two of MathVerse's answers have it.
+    # 35° decoded with a Chinese encoding, as in two of MathVerse's answers.
     (re.compile(r"\^?\s*(?:\{\s*)?\\(?:circ|degree)(?![a-z])\s*\}?|掳|º|(?<=\d)\s*degrees?\b"), "°"),
     (re.compile(r"\\leq?(?![A-Za-z])|≤"), "<="),
     (re.compile(r"\\geq?(?![A-Za-z])|≥"), ">="),
@@ -333,7 +329,7 @@ _BRACED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"([\^_])\s*{_INSIDE}"), lambda found: f"{found[1]}{_grouped(found[2], least=2)}"),
 )
 _APART = re.compile(r"(?<=\d)\s+(?=\d|\.\d)")
-"""Blanks that count: 1 1/2 is not 11/2, but the `14 .` of `$14$.` is 14."""
+"""Whitespace that matters: 1 1/2 isn't 11/2, but the `14 .` of `$14$.` is 14."""
 _UNIT = (
     r"(?:°[a-z]?|%|(?:(?:cubic|square)?units?|[cmk]?m|in|inch|inches|ft|feet|yd|mi|[mk]?g|lb|[m]?l|litres?|liters?|s|min|h)"
     r"(?:\^?[23])?)"
@@ -345,9 +341,9 @@ _NAMED = re.compile(rf"(?P<name>[a-z][a-z.]*)=(?P<value>(?=.){_VALUE})")
 
 
 def same_maths(answer: str, expected: str) -> bool:
-    r"""Return whether two texts certainly give the same value, as `\frac{4}{5}` and 0.8 do; False says nothing.
+    r"""Return whether two strings certainly have the same value, like `\frac{4}{5}` and 0.8.
 
-    A name before a value, as in `Area = 12 cm^2`, may be left out, the unit may not.
+    False means unknown. A name before a value, as in `Area = 12 cm^2`, is optional; the unit isn't.
     """
     (whole, name, value), (wanted, asked, sought) = _read(answer), _read(expected)
     if not whole or not wanted:
@@ -357,7 +353,7 @@ def same_maths(answer: str, expected: str) -> bool:
 
 
 def plain_maths(text: str) -> str:
-    """Return a text in the spelling by which texts are compared: lower case, no blanks, no LaTeX commands."""
+    """Return the form in which formulas are compared: lower case, without whitespace and LaTeX commands."""
     if len(text) > MAX_CHARS:
         return "".join(text.lower().split())
     text = unicodedata.normalize("NFKC", text.translate(_SUPERSCRIPTS))
@@ -373,7 +369,7 @@ def plain_maths(text: str) -> str:
 
 
 def _read(text: str) -> tuple[str, str, str]:
-    """Return the whole text, the name before its value, and the value; these are empty and the text without a name."""
+    """Return the whole text, the name before its value or an empty string, and the value."""
     plain = plain_maths(text)
     named = _NAMED.fullmatch(plain)
     return (plain, named["name"], named["value"]) if named else (plain, "", plain)
@@ -387,7 +383,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _quantity(text: str) -> tuple[Fraction | None, str]:
-    """Return the number that a text begins with, and what follows, such as its unit."""
+    """Return the number at the start of a text, and the rest, such as its unit."""
     found = _QUANTITY.fullmatch(text)
     number = found["number"].replace(",", "") if found else ""
     if found is None or not any(map(str.isdigit, number)) or len(number) > MAX_DIGITS:
@@ -402,7 +398,7 @@ def _product(text: str) -> str:
 
 
 def _grouped(text: str, least: int = MAX_CHARS) -> str:
-    """Return a text in parentheses; a letter, or a number shorter than `least` characters, goes without."""
+    """Return a text in parentheses; a letter, or a number shorter than `least` characters, gets none."""
     text = text.strip()
     if text.startswith("(") and text.endswith(")") and ")" not in text[:-1]:
         return text

@@ -1,10 +1,10 @@
 """The letters of choices that a response states as its answer, only names, or rejects.
 
-A response is read as sentences of words of a few kinds, one character each (`_KINDS`). The lead of a letter is what
-precedes it in its clause, its verdict is what follows it. Patterns over these characters find the letters that are
-rejected ("not B", "B is too weak"), stated ("Answer: B", "I choose B", "B is correct", `B` and no more), label a text
-("B) the Nile") or are only named ("see option B"). A word that `_KINDS` lacks costs certainty only: the letter next to
-it is named, and a name never counts besides a statement.
+Each word of a response becomes one character for its kind (`_KINDS`). The lead of a letter is the part of its clause
+before it; its verdict is the part after it. Patterns over these characters find the letters that are rejected ("not B",
+"B is too weak"), stated ("Answer: B", "I choose B", "B is correct", only `B`), labels ("B) the Nile") or only named
+("see option B"). A word that `_KINDS` lacks only costs certainty: the letter next to it counts as named, and
+statements take precedence over names.
 """
 
 import re
@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 _IN_WORD = "0-9A-Za-z_\u00aa-\u052f"
 _NEAR = 30
-"""Words before and after a letter that are read: the time grows with the length of a response only."""
+"""Words before and after a letter that count. The limit keeps the time linear in the length of a response."""
 HEAD_CHARS, TAIL_CHARS = 4_000, 12_000
-"""Parts of a longer response that are read. Models state the answer at the end, or at the beginning."""
+"""Parts of a longer response that are read: models state the answer at its end or beginning."""
 FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
-"""LaTeX's fonts, which also choices are printed in."""
+"""LaTeX fonts, in which models also write choices."""
 # A dollar before a digit is money, not the end of a formula.
 _FORMULA = re.compile(r"\\[(\[]((?:(?!\\[()\[\]]).)*)\\[)\]]|\$+(?=\S)([^$]*)(?<=\S)\$+(?!\d)", re.DOTALL)
 _IS_LETTER = re.compile(r"[\s*(\[]{0,9}([A-Za-z])[\s*)\].:]{0,9}")
@@ -37,25 +37,25 @@ _GOES_ON = re.compile(
     r"that|the|to|too|was|when|where|which|while|with|would|must|alone|both|are|were|all|also|here|then|will|do|have|again|can\s?(?:be|not|only)|does|\w+n't|"
     r"[a-z]{2,}[^\W_suia]s)(?![\w-])"
 )
-"""What may follow the letter A, and no article."""
+"""Words that can follow the letter A, but not the article."""
 _GOES_ON_FROM_I = re.compile(r"(?:is|or|because|since|rather|over|instead)\b")
 _WORD_BEHIND = re.compile(r"[^\S\n]{1,9}([a-z]|[A-Z]{2})|'")
 _SINGULAR = re.compile(r"(?:is|was|does|has)(?:n't)?|[a-z]+[^\W_su]s", re.IGNORECASE)
 _CONTRAST = re.compile(r"not|rather.*|instead.*|unlike|nicht|statt|pas|no|plut.*|au.*|en .*|вместо", re.IGNORECASE)
 _KINDS = {
-    # Fillers that change nothing, asked before all other kinds.
+    # Fillers without a meaning, tried before all other kinds.
     "_": "no_(?:doubt|question|wonder) not_only without_(?:a_)?doubt it_turns_out turns_out",
-    # All but: what follows is the exception ("anything but B").
+    # All but: the exception follows ("anything but B").
     "x": "(?:all|any|every)(?:thing|_options?|_choices?)?_(?:but|except)",
-    # Preferred to what follows ("C rather than B").
+    # Comparisons: the worse choice follows ("C rather than B").
     "p": "rather_than instead_of other_than as_opposed_to in_place_of over than unlike versus vs beats? "
     "outperforms trumps except excluding statt anstatt anstelle_von plutôt_que? au_lieu_de? en_lugar_de? en_vez_de? "
     "invece_di anziché em_vez_de? вместо 而非 而不是",
-    # Denied behind the letter, as Japanese, Korean and Turkish do.
+    # Negations after the letter (Japanese, Korean, Turkish).
     "q": "ではなく じゃなく でなく が아니라 가_아니라 이_아니라 아니라 değil",
-    # None: it turns the lead around.
+    # None: inverts the lead.
     "s": "none nothing neither no_others?",
-    # Also: a further letter is stated with it.
+    # Also: another letter is stated as well.
     "a": "as_well equally also likewise ebenfalls también também anche также тоже too(?=\\s*(?:[.,;!]|$))",
     # The only one, so it is stated.
     "Y": "the_only(?!_(?:wrong|incorrect|false|invalid))",
@@ -66,7 +66,7 @@ _KINDS = {
     # Not.
     "N": "not never no non nor cannot cant isnt doesnt wont without hardly barely [a-z]+n't nicht kein- pas ne "
     "n'[a-z]+ não не нет 不 没 沒 無 ない 않 niet geen inte ikke tidak bukan không ليس नहीं",
-    # Wrong, or what is said of wrong choices.
+    # Wrong, and other attributes of wrong choices.
     "n": "wrong- incorrect- inaccura- false- untrue invalid- fail- too rul[a-z]*_out out rejec- eliminat- exclud- "
     "discard- dismiss- disqualif- refut- disprov- contradict- violat- conflict- overstat- understat- overlook- "
     "unlikely implausibl- impossibl- irrelevan- mislead- inconsisten- incompat- insufficient- incomplete inadequate "
@@ -77,7 +77,7 @@ _KINDS = {
     "제외 오답 fout fel yanlış salah sai ✗ ✘ ❌ ✖ ×",
     # Only.
     "o": "only just merely",
-    # Fits: it supports a letter, and states it where no other does.
+    # Fits: supports a letter, and states it if no other word does.
     "f": "(?:edges|wins|stands|comes)_out remains? left true truth holds? fits? works? match(?:es)? better "
     "stronger valid accurate- satisf- "
     "survives? stands? succeeds? wins? follows supported wahr stimmt passt",
@@ -112,17 +112,17 @@ _KINDS = {
     "est es é è является 是 为 為 は が 은 는 이 가 är er jest adalah là",
     # Prepositions.
     "i": "to of by in with on for at from about regarding",
-    # Fillers, asked after all other kinds.
+    # Fillers, tried after all other kinds.
     "_ ": "the an? my our it us me i we you one this these those 'll 'd 'm 've clearly simply definitely certainly "
     "really most more likely probably far quite very indeed actually now here okay? say think believe know still "
     "itself der die das den ich la le el il lo у это мой я je yo その これ の です 입니다 我 的 应 應 该 該",
 }
-"""The words of each kind, of which the first kind with a match counts; `-` is any ending, `_` whitespace."""
+"""The words of each kind; the first kind that matches counts. `-` is any ending, `_` is whitespace."""
 _LETTER = re.compile(
     rf"(?<![{_IN_WORD}])(?<!(?<!\w)-)[A-Z](?![{_IN_WORD}]|'\w|-\w|\([A-Za-z]\)|[′″^]|\s?[+×∘∪∩≤≥<>|]\s?\w)|(?<=\()[A-Za-z](?=\))"
 )
 _TO_MARK = 0xE000
-"""Letters of choices become characters for private use, for the rest is read in lower case, which is much faster."""
+"""Letters of choices become private-use characters, because matching the rest in lower case is much faster."""
 _SIGNS = {
     "L": r"\([\ue041-\ue07a]\)|[\ue041-\ue07a]",
     "?": r"[?]+(?!\w)",
@@ -133,7 +133,7 @@ _SIGNS = {
 }
 _ORDER = ("L", ".", "?", "c", ",", *_KINDS, "w")
 _OPEN = re.compile(r"(?:^[_ya]*k[lc]*|(?:[kyf][_ykfwoari]{0,8}[l]*c))$")
-"""A line that asks for the next one, such as `**Answer:**`."""
+"""A line that continues on the next one, such as `**Answer:**`."""
 _LABEL = re.compile(r"[_&,ct]{0,3}k?L")
 _STRONG = re.compile(r"(?:[kyf][_ykfwoari]{0,8}[lc]+|v|[yf])[_koyir]*$")
 _SAID_LATER = re.compile("[_lcr]*[nqyYfh]|[_lcr]*[lr][_lcr]*N|N[_l]*[nyf]")
@@ -141,7 +141,7 @@ _BLANK = re.compile(r"[_lokray]*")
 
 
 def _pattern(words: str) -> str:
-    """Return the pattern of the words of a kind, which end where a word of their script ends."""
+    """Return a pattern that matches the words of a kind as whole words."""
     made = [word.replace("_", r"[^\S\n]+") for word in words.split()]
     made = [f"{word[:-1]}[{_IN_WORD}]*" if word.endswith("-") else word for word in made]
     return "|".join(f"{word}(?![{_IN_WORD}])" if re.search(f"[{_IN_WORD}]", word) else word for word in made)
@@ -153,7 +153,7 @@ _TOKEN = re.compile(
 
 
 class Word(NamedTuple):
-    """One word of a response: its kind, and the letters if it is of kind L."""
+    """One word of a response; words of kind L have letters."""
 
     kind: str
     text: str
@@ -164,16 +164,16 @@ class Statement(NamedTuple):
     """The letters of choices in a response."""
 
     letters: frozenset[str]
-    """Those it states last; else those it names and doesn't reject, of which more than one are ambiguous."""
+    """The letters stated last; else those named and not rejected, which are ambiguous if there are several."""
     certain: bool
-    """False if the letters are only named, or if other ones are named besides."""
+    """False if the letters are only named, or others are named as well."""
     rejected: frozenset[str]
     line: int | None = None
     """The line of the last statement, from 0."""
 
 
 def statement(response: str, known: frozenset[str]) -> Statement:
-    """Return what a response states, of the letters that are known to be choices; lines are those of `ends`."""
+    """Return the statement of a response about the known letters; `line` counts the lines of `head_and_tail`."""
     stated, rejected, place = frozenset[str](), set[str](), None
     weaker: dict[str, set[str]] = {"fits": set(), "label": set(), "named": set()}
     for line, words in _sentences(response):
@@ -199,15 +199,15 @@ def statement(response: str, known: frozenset[str]) -> Statement:
     return Statement(letters, certain, frozenset(rejected), None)
 
 
-def ends(text: str) -> str:
-    """Return the beginning and the end of a long text, as two lines; a shorter one as it is."""
+def head_and_tail(text: str) -> str:
+    """Return the beginning and the end of a long text, on separate lines; a shorter one unchanged."""
     return text if len(text) <= HEAD_CHARS + TAIL_CHARS else f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"
 
 
-def bare(text: str) -> str:
-    """Return a text without LaTeX's fonts and delimiters around letters, Markdown's marks and other scripts' signs."""
-    # Normalized, one character may become 18.
-    text = ends(unicodedata.normalize("NFKC", ends(text)))
+def without_markup(text: str) -> str:
+    """Return a text without Markdown and decoration, and without LaTeX fonts and delimiters around letters."""
+    # Normalization can turn one character into 18.
+    text = head_and_tail(unicodedata.normalize("NFKC", head_and_tail(text)))
     text = _TAG.sub(" ; ", _INLINE_TAG.sub("", text.replace("’", "'").replace("İ", "I")))
     for _ in range(2):
         text = FONT.sub(lambda font: f"({found[1]})" if (found := _IS_LETTER.fullmatch(font[1])) else font[1], text)
@@ -217,14 +217,14 @@ def bare(text: str) -> str:
 
 
 def _letter_alone(formula: re.Match[str]) -> str:
-    """Return a formula that is a letter, as in `choice $B$`, in parentheses: `L^2(A)` does not speak of choice A."""
+    """Return a one-letter formula, as in `choice $B$`, in parentheses; drop others, since `L^2(A)` isn't choice A."""
     inside = formula[1] or formula[2] or ""
     letter = _IS_LETTER.fullmatch(inside)
     return f"({letter[1]})" if letter else " ¤" + "\n" * inside.count("\n")
 
 
 def _sentences(response: str) -> Iterator[tuple[int, list[Word]]]:
-    text, words, line = f"{bare(response)}\n", list[Word](), 0
+    text, words, line = f"{without_markup(response)}\n", list[Word](), 0
     for found in _TOKEN.finditer(_LETTER.sub(lambda letter: chr(_TO_MARK + ord(letter[0])), text).lower()):
         kind, piece = _ORDER[(found.lastindex or 0) - 1][0], found[0]
         if kind == "L":
@@ -256,7 +256,7 @@ def _is_word(text: str, start: int, piece: str, words: list[Word]) -> bool:
 
 
 def _joined(words: list[Word]) -> list[Word]:
-    """Return words with lists of letters as one, such as `A, C and option D`; not the B and A of "so B, A is wrong"."""
+    """Join lists of letters into one word, such as `A, C and option D`, but not in "so B, A is wrong"."""
     made: list[Word] = []
     for place, word in enumerate(words):
         apart = 0
@@ -271,12 +271,12 @@ def _joined(words: list[Word]) -> list[Word]:
 
 
 def _is_list(made: list[Word], apart: int, following: Word) -> bool:
-    """Return whether the letter at the end of `made` goes on after `apart` words with a next one."""
+    """Return whether a list continues from the letter `apart` words before the end of `made` to the next letter."""
     between = {word.text.lower() for word in made[len(made) - apart :] if word.kind in ",&"}
     if not between & {",", "and"}:
         return bool(between) and not between & {"(", ")"}
     alone = following.text > "\u052f" and following.kind not in ".t,c&" and following.text not in "都均皆"
-    # "B, option A cannot be right" is no list, "option B, option A" may be one.
+    # "B, option A cannot be right" isn't a list; "option B, option A" may be one.
     noun = any(word.kind == "k" for word in made[-apart:]) and "k" not in [
         word.kind for word in made[-apart - 2 : -apart]
     ]
@@ -291,7 +291,7 @@ def _is_list(made: list[Word], apart: int, following: Word) -> bool:
 
 
 def _roles(words: list[Word]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield what a sentence does with each of its letters; a question does nothing."""
+    """Yield the role of each letter in a sentence; letters in questions have none."""
     words, stated = _joined(words), False
     kinds = "".join(word.kind for word in words)
     for place, word in enumerate(words):
@@ -307,7 +307,7 @@ def _roles(words: list[Word]) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _role(before: str, after: str, marked: bool) -> str:
-    """Return what a clause does with a letter, by the kinds of the words before and after it."""
+    """Return the role of a letter in a clause, by the kinds of the words before and after it."""
     lead = re.split("[t,&bqL]", before)[-1]
     behind_letter = before[: len(before) - len(lead)].endswith("L")
     if behind_letter and "c" in lead:
@@ -335,7 +335,7 @@ def _role(before: str, after: str, marked: bool) -> str:
 
 
 def _after_letter(lead: str) -> str:
-    """Return what is made of a letter by the words between it and the one before, as in "B, not A" and "B beats A"."""
+    """Return the role of a letter by the words after the previous letter, as in "B, not A" and "B beats A"."""
     tail = re.search("[nNp][_ki]*$", lead)
     if tail:
         return "" if re.search("[nN]", lead[: tail.start()]) else "rejected"
@@ -343,7 +343,7 @@ def _after_letter(lead: str) -> str:
 
 
 def _unled(lead: str, own: str, verdict: str, rest: str, marked: bool) -> str:
-    """Return what a clause does with a letter to which no word leads."""
+    """Return the role of a letter whose lead doesn't decide it."""
     if verdict == "n":
         return "rejected"
     named = marked or re.search("k_*$", lead)
@@ -365,7 +365,7 @@ def _unled(lead: str, own: str, verdict: str, rest: str, marked: bool) -> str:
 
 
 def _verdict(own: str, rest: str) -> str:
-    """Return the kind of what is said of a letter: n, y, f, h; with a if also said of it; w if unclear."""
+    """Return the kind of a letter's verdict: n, y, f or h, followed by a for "also"; w if unclear."""
     direct, *parts = own.split(",")
     if not direct.strip("_lcr"):
         direct = next((part for part in parts[:2] if _SAID_LATER.match(part)), "")

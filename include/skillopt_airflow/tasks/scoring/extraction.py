@@ -1,4 +1,4 @@
-"""Taking the answer from a response: tags, the last line, a box, a regular expression."""
+"""Rules that extract the answer from a response: tags, the last line, a box, a regular expression."""
 
 import re
 from collections import deque
@@ -11,9 +11,9 @@ from pydantic import Field, field_validator
 from skillopt_airflow.core.values.types import Value
 
 MAX_PATTERN_CHARS = 20_000
-"""Characters at the end of a response in which a regular expression may begin to match."""
+"""Number of characters at the end of a response in which matches can start."""
 PATTERN_SECONDS = 0.5
-"""The time that a user's regular expression may take. Many need more than linear time on a text without a match."""
+"""Timeout of a user's regular expression, since many need more than linear time on a text without a match."""
 _FENCED = re.compile(r"\A```[\w+-]*[ \t]*\n((?:(?!```).)*)(?:```)?\Z", re.DOTALL)
 _PLACEHOLDER = re.compile(
     r"(?:\.\.+|…|_+|"
@@ -21,26 +21,26 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"\s+(?:and|or|to)\s+|\s*,\s+", re.IGNORECASE)
-"""The text between two tags that a sentence speaks of: `<answer> and </answer>`."""
+"""The text between two tags that a sentence mentions: `<answer> and </answer>`."""
 _MENTIONED = re.compile(r"[`'\"]?\s*(?:tags?\b|and\s*$)|[`'\"](?:\s|[,.;:)])", re.IGNORECASE)
-"""The text after a tag that a sentence speaks of."""
+"""The text after a tag that a sentence mentions."""
 _CUT_TAG = re.compile(r"(?:^[ \t]*```|</?\w*)\Z", re.MULTILINE)
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 _BRACES = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 
 
 class Extraction(Value):
-    """Base of the rules; each has its name in YAML as the value of `from`."""
+    """Base of the rules; `from` in YAML selects one by its name."""
 
     last_line_instead: ClassVar[bool] = True
-    """True if the last line is the answer of a response that has none in the form of the rule."""
+    """True if a response without an answer in the rule's form falls back to its last line."""
 
     def find(self, response: str) -> str | None:
         """Return the answer, or None if the response has none in the form of the rule."""
         raise NotImplementedError
 
     def extract(self, response: str) -> str:
-        """Return the answer without the blanks around it; empty if there is none."""
+        """Return the answer without surrounding whitespace; empty if there is none."""
         try:
             found = self.find(response)
         except (RecursionError, TimeoutError):
@@ -51,10 +51,10 @@ class Extraction(Value):
 
 
 class InTags(Extraction):
-    """The content of the last pair of tags, such as `<answer>Nile</answer>`; the case of the tags does not count.
+    """The content of the last pair of tags, such as `<answer>Nile</answer>`, in any case.
 
-    An echo of the instruction, such as `<answer></answer>` or `<answer>...</answer>`, does not replace an answer. If
-    no pair has an answer, it is the paragraph after an opening tag, or the line before a closing one.
+    Echoes of the instruction, such as `<answer></answer>` or `<answer>...</answer>`, are ignored. If no pair has an
+    answer, the answer is the paragraph after an opening tag, or the line before a closing one.
     """
 
     from_: Literal["tags"] = Field(default="tags", alias="from")
@@ -62,10 +62,9 @@ class InTags(Extraction):
     """The name between the angle brackets."""
 
     def find(self, response: str) -> str | None:
-        """Return the content of the last pair, or what a single tag marks."""
         name = rf"(?P<slash>[/\\]?)\s?{re.escape(self.tag)}(?:[\s/][^<>]*)?"
         tags = [*re.finditer(rf"<\s?{name}>", response, re.IGNORECASE)]
-        # What stands before, between and behind the tags, each with the kinds of tag around it.
+        # The pieces before, between and after the tags, each with the kinds of tag around it.
         kinds = ["", *("close" if tag["slash"] or tag[0].endswith("/>") else "open" for tag in tags), ""]
         starts, ends = [0, *(tag.end() for tag in tags)], [*(tag.start() for tag in tags), len(response)]
         pieces = [
@@ -79,7 +78,7 @@ class InTags(Extraction):
             return _FENCED.sub(r"\1", found[-1].strip())
         if tags and not any(piece.strip() for _, piece in pieces):
             return ""
-        # After an echo alone, a line below it is the answer.
+        # After nothing but an echo, a line below it is the answer.
         return pairs[-1] if pairs and tags[-1].end() > response.rfind(last_line(response)) else None
 
 
@@ -93,12 +92,11 @@ class LastLine(Extraction):
 
 
 class Boxed(Extraction):
-    r"""The content of the last complete \boxed{}, braces inside of it included."""
+    r"""The content of the last complete \boxed{}, including inner braces."""
 
     from_: Literal["boxed"] = Field(default="boxed", alias="from")
 
     def find(self, response: str) -> str | None:
-        """Return the content of the box that opens last among those that are closed."""
         opened: list[int | None] = []
         found, content = -1, None
         for brace in _BRACES.finditer(response):
@@ -114,37 +112,37 @@ class Boxed(Extraction):
 
 
 class RegexMatch(Extraction):
-    """The last match of a regular expression: its first group that took part, or all of it if it has no group."""
+    """The last match of a regular expression: its first matched group, or the whole match if there are no groups."""
 
     last_line_instead: ClassVar[bool] = False
 
     from_: Literal["regex"] = Field(default="regex", alias="from")
     pattern: str
-    """In the syntax of Python's `re`, which the package regex takes; flags stand inside it, as in `(?i)`."""
+    """In the syntax of Python's `re`, for the package regex; with inline flags, such as `(?i)`."""
 
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str) -> str:
-        reason = why_no_pattern(pattern)
+        reason = pattern_flaw(pattern)
         if reason:
             raise ValueError(reason)
         return pattern
 
     def find(self, response: str) -> str | None:
-        """Return the last match in the last MAX_PATTERN_CHARS characters; raise TimeoutError after PATTERN_SECONDS."""
+        """Search the last MAX_PATTERN_CHARS characters; raise TimeoutError after PATTERN_SECONDS."""
         start = max(0, len(response) - MAX_PATTERN_CHARS)
         last = deque(regex.finditer(self.pattern, response, pos=start, timeout=PATTERN_SECONDS), maxlen=1)
         return next((group for group in last[0].groups() if group is not None), last[0][0]) if last else None
 
 
 def is_echo(answer: str) -> bool:
-    """Return whether an answer is empty, or the place for one in an instruction that the response repeats."""
+    """Return whether an answer is empty, or a placeholder that the response repeats from the instruction."""
     placeholder = _PLACEHOLDER.fullmatch(answer.strip(" \t\r\n`'\""))
     return (placeholder or _BETWEEN.fullmatch(answer)) is not None
 
 
 def _after_opening(text: str) -> str:
-    """Return the first paragraph, without the beginning of a closing tag; empty if the text only mentions the tag."""
+    """Return the first paragraph, without a cut-off closing tag; empty if the text only mentions the tag."""
     if _MENTIONED.match(text):
         return ""
     return _CUT_TAG.sub("", _PARAGRAPH_END.split(text.strip(), maxsplit=1)[0].rstrip()).strip()
@@ -155,10 +153,10 @@ def last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def why_no_pattern(pattern: str) -> str:
-    """Return why a text is no regular expression; empty if it is one."""
+def pattern_flaw(pattern: str) -> str:
+    """Return the reason why a string isn't a regular expression, or an empty string."""
     try:
         regex.compile(pattern)
     except regex.error as error:
-        return f"no regular expression: {pattern!r}: {error}"
+        return f"not a regular expression: {pattern!r}: {error}"
     return ""

@@ -1,4 +1,4 @@
-"""Scoring by figures as OfficeQA's official scorer does (databricks/officeqa, reward.py at 7b9a3c1)."""
+"""Scoring by figures like OfficeQA's official scorer (databricks/officeqa, reward.py at 7b9a3c1)."""
 
 import re
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from pydantic import Field
 from skillopt_airflow.tasks.scoring.scoring_rule import Scoring
 
 MAX_CHARS = 250
-"""Characters of an answer; a longer one is no answer but a text."""
+"""Longer answers are wrong: they are prose."""
 _UNIT_CHARS = 20
-"""Characters around a number in which its unit stands."""
+"""Distance from a number within which its unit is searched."""
 _MARKUP = re.compile(r"<[^>]*>")
 _CURRENCY = "[$£€¥₹¢₩₽]"
 _IN_PARENTHESES = re.compile(rf"\(\s*({_CURRENCY})?\s*(\d{{1,3}}(?:,\d{{3}})*(?:\.\d+)?|\d+(?:\.\d+)?)\s*\)")
@@ -33,31 +33,32 @@ _GIVEN_UP = "unable to determine"
 
 
 class Figure(NamedTuple):
-    """A number as it was written, and the unit that is named near it."""
+    """A number as written, and the unit near it."""
 
     value: Fraction
     unit: str
-    """Empty if none is named; the value is not multiplied by it."""
+    """Empty if there is none; the value isn't multiplied by it."""
 
     @property
     def is_year(self) -> bool:
-        """Return whether the number may be a year that an answer mentions by the way."""
+        """True if the number may be a year that an answer only mentions."""
         return self.value.denominator == 1 and 1900 <= self.value <= 2100
 
 
 class FigureMatch(Scoring):
-    """Right if the answer has the reference's figures, and no others, within a tolerance.
+    """Right if the answer has exactly the reference's figures, within a tolerance.
 
-    An answer is one line without markup. A unit counts where both name one, and the amount is compared as it is
-    written: 543 million is right as 543, and wrong as 543000000. Years count only if the reference has one, or has
-    words and one figure. Without figures, the texts must be equal except for case, quotes around them and remarks in
-    parentheses. With words and figures, the words of one must contain those of the other. Figures between brackets
-    and commas are compared in order.
+    * An answer is one line without markup.
+    * Units are compared if both have one, and amounts as written: 543 million equals 543, but not 543000000.
+    * Years count only if the reference has one, or has words and one figure.
+    * Without figures, the texts must be equal except for case, quotes around them and remarks in parentheses.
+    * With words and figures, the words of one must contain those of the other.
+    * Lists in brackets are compared in order.
     """
 
     by: Literal["figures"] = "figures"
     relative: float = Field(default=0.0, ge=0.0, le=1.0)
-    """The difference that is still right, as a share of the reference."""
+    """The tolerance as a share of the reference."""
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
         right = _is_one_line(answer) and self._right(_plain(answer), _plain(expected))
@@ -85,13 +86,13 @@ class FigureMatch(Scoring):
 
 
 def figures(text: str) -> list[Figure]:
-    """Return the numbers of a text; in parentheses they are negative, as accountants write it, unless it is a year."""
+    """Return the numbers of a text. Parentheses make a number negative, as in accounting, unless it is a year."""
     text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), _formatted(text))
     return [Figure(Fraction(match[1]), _unit_near(text, match)) for match in _NUMBER.finditer(text)]
 
 
 def _formatted(text: str) -> str:
-    """Return a text without currency signs, with a minus before an amount in parentheses."""
+    """Remove currency signs, and replace parentheses around an amount by a minus."""
 
     def negative(match: re.Match[str]) -> str:
         is_year = Figure(Fraction(match[2].replace(",", "")), "").is_year
@@ -101,9 +102,9 @@ def _formatted(text: str) -> str:
 
 
 def _is_list_of(text: str, expected: Sequence[Figure], tolerance: Fraction, *, labels_only: bool = False) -> bool:
-    """Return whether the numbers between commas are the expected ones, in order; a comma may also divide thousands.
+    """Return whether the numbers between commas are the expected ones, in order; commas may also separate thousands.
 
-    The list is in the only pair of brackets with no digit around it. Else it is the whole text, unless `labels_only`.
+    The list is in the only pair of brackets, with no digits outside; else it is the whole text, unless `labels_only`.
     """
     inside = _LIST.findall(text)
     if len(inside) != 1 or re.search(r"\d", _LIST.sub("", text)):
@@ -130,7 +131,7 @@ def _same(answered: Figure, expected: Figure, tolerance: Fraction) -> bool:
 
 
 def _unit_near(text: str, number: re.Match[str]) -> str:
-    """Return the unit that is named around a number, in whole words: the m of March is none."""
+    """Return the unit near a number, as a whole word: the m of March isn't one."""
     start, end = max(0, number.start() - _UNIT_CHARS), number.end() + _UNIT_CHARS
     found = ((name, pattern.search(text, start)) for name, pattern in _UNITS.items())
     return next((name for name, unit in found if unit is not None and unit.end() <= end), "")
@@ -150,7 +151,7 @@ def _words_only(text: str) -> str:
 
 
 def _words_beside(text: str) -> str:
-    """Return the words around figures and units; empty if there are none but a stray letter."""
+    """Return the words around figures and units; a single letter counts as none."""
     without = re.sub(r"-?\d+\.?\d*%?|,|\b%\b", "", text.lower())
     words = " ".join(_NO_WORDS.sub(" ", without).split())
     return words if len(words) > 1 else ""

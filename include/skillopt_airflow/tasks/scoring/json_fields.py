@@ -1,4 +1,4 @@
-"""The JSON of a response: the answer in it, its fields scored one by one, lists of which all entries are wanted."""
+"""JSON in responses: extracting the answer, scoring its fields, and scoring lists of entries."""
 
 import json
 import re
@@ -12,28 +12,28 @@ from pydantic import Field, JsonValue
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.text import storable
 from skillopt_airflow.core.values.types import JsonObject, Score
-from skillopt_airflow.tasks.record_fields import shown
+from skillopt_airflow.tasks.record_fields import short_repr
 from skillopt_airflow.tasks.scoring.extraction import Extraction, is_echo
 from skillopt_airflow.tasks.scoring.number_match import NumberMatch, numbers
-from skillopt_airflow.tasks.scoring.scoring_rule import Scoring, alternatives, listed
+from skillopt_airflow.tasks.scoring.scoring_rule import Scoring, alternatives, parse_list
 from skillopt_airflow.tasks.scoring.text_match import Anls, Contains, Exact, Matches, TokenF1, same_words
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"""\{\s*["}]|\[\s*[\]\[{"\dtfnNI-]""")
-"""The beginning of an object or a list; most brackets of prose, code and LaTeX are none."""
+"""The start of an object or a list; most brackets in prose, code and LaTeX don't match."""
 MAX_WASTED = 1_000_000
-"""Characters that are read in vain, for brackets that begin no value, before the search ends."""
+"""Limit of characters read after brackets that turn out not to start a value."""
 MIN_WASTED = 10
-"""Characters that a bracket in vain counts for at least."""
+"""Minimum number of characters that such a bracket counts for."""
 CUT_CHARS = 4096
 _STEP = r"(?:[^.\[\]]+|\[\d+\])"
 
 
 class JsonAnswer(Extraction):
-    """The value at a path of the last JSON value in a response, in a fenced block or anywhere.
+    """The value at a path of the last JSON value in a response, preferably in a fenced block.
 
-    A later value does not replace it if it is an empty object or list, has nothing at the path, or echoes the
-    instruction, such as `{"answer": "..."}`.
+    Values are ignored if they are empty objects or lists, have nothing at the path, or echo the instruction, such as
+    `{"answer": "..."}`.
     """
 
     last_line_instead: ClassVar[bool] = False
@@ -43,7 +43,6 @@ class JsonAnswer(Extraction):
     """Keys and positions, such as `result.items[0].name`; empty for the whole value."""
 
     def find(self, response: str) -> str | None:
-        """Return a text as it is, and any other value as JSON."""
         found = [value for value in json_values(response, self._is_answer) if self._leads_somewhere(value)]
         return as_text(self._inside(found[-1])) if found else None
 
@@ -72,9 +71,9 @@ class JsonAnswer(Extraction):
 
 
 def json_values(response: str, is_answer: Callable[[JsonValue], bool] = bool) -> list[JsonValue]:
-    """Return the JSON values of a response, in order: of its fenced blocks if one holds JSON, else of all of it.
+    """Return the JSON values of a response in order, of its fenced blocks only if these hold any.
 
-    Those for which `is_answer` is false are left out, unless it is false for all.
+    Values for which `is_answer` is false are left out, unless it is false for all.
     """
     fenced = [value for block in _FENCED.findall(response) for value in _values(block)]
     found = [value for value in fenced if is_answer(value)]
@@ -84,12 +83,8 @@ def json_values(response: str, is_answer: Callable[[JsonValue], bool] = bool) ->
     return found
 
 
-def parsed(text: str) -> JsonValue:
-    """Return the value of a JSON text.
-
-    Raises:
-        ValueError: it is no JSON, or too deeply nested.
-    """
+def parse_json(text: str) -> JsonValue:
+    """Parse JSON with NaN and Infinity as null; raise ValueError if it is invalid or too deeply nested."""
     try:
         value: JsonValue = json.loads(text, parse_constant=_null)
     except RecursionError as error:
@@ -98,15 +93,15 @@ def parsed(text: str) -> JsonValue:
 
 
 def as_text(value: JsonValue) -> str:
-    """Return a text as it is, and any other value as JSON."""
-    # An escape such as \ud800 stands for half a character.
+    """Return a string unchanged, and any other value as JSON."""
+    # An escape such as \ud800 is half a character.
     return storable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _values(text: str) -> Iterator[JsonValue]:
-    """Yield the value that a text is, else the objects and lists in it that are part of no other."""
+    """Yield the value of the whole text if it is JSON, else the outermost objects and lists in it."""
     try:
-        yield parsed(text)
+        yield parse_json(text)
         return
     except ValueError:
         pass
@@ -114,7 +109,7 @@ def _values(text: str) -> Iterator[JsonValue]:
     place = wasted = 0
     while wasted < MAX_WASTED and (opening := _OPENING.search(text, place)):
         if opening.start() > CUT_CHARS:
-            # An error counts the lines from the beginning of the text.
+            # Creating an error takes time in proportion to the text before it, because it counts the lines.
             text, place = text[opening.start() :], 0
             continue
         try:
@@ -123,41 +118,41 @@ def _values(text: str) -> Iterator[JsonValue]:
             place = opening.start() + 1
             wasted += error.pos - opening.start() + MIN_WASTED
         except (ValueError, RecursionError):
-            # A number of thousands of digits, or a thousand brackets: what is inside of them would not be better.
+            # A number with thousands of digits, or a thousand nested brackets; the rest would fail alike.
             return
         else:
             yield value
 
 
 def _null(constant: str) -> None:
-    """Read NaN and Infinity, which are no JSON, as null."""
+    """Read NaN and Infinity, which aren't JSON, as null."""
 
 
 FieldRule = Annotated[Exact | TokenF1 | Contains | NumberMatch | Anls | Matches, Field(discriminator="by")]
 
 
 class JsonFields(Scoring):
-    """The share of the reference's fields that the answer has right as soft score, all of them as hard score."""
+    """Soft score: the share of the reference's fields that are right. Hard score: all of them are right."""
 
     by: Literal["json"] = "json"
     fields: Mapping[str, FieldRule] = {}
-    """The fields that are judged, and how each is. Empty: all fields of the reference, numbers by their value and
-    everything else by equality."""
+    """The fields to score, with a rule for each. If empty: all fields of the reference, numbers by value and all
+    others by equality."""
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
         expected = _object(reference)
         if not expected:
-            raise DataError(f"expected a JSON object with at least one field, got {shown(reference)}")
+            raise DataError(f"expected a JSON object with at least one field, got {short_repr(reference)}")
         for name, rule in self.fields.items():
             if name not in expected:
-                raise DataError(f"expected an object with the field {name!r}, got {shown(reference)}")
+                raise DataError(f"expected an object with the field {name!r}, got {short_repr(reference)}")
             try:
                 rule.check(expected[name], public)
             except DataError as error:
                 raise DataError(f"{name}: {error}") from None
 
-    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
-        """Compare the answer's last JSON object that has such a field; a missing field counts as null."""
+    def _score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+        """Compare the answer's last JSON object with any of the fields; a missing field counts as null."""
         expected = _object(reference) or {}
         expected = {name: expected[name] for name in self.fields or expected}
 
@@ -180,13 +175,13 @@ class JsonFields(Scoring):
             return _same(answered, expected)
         if answered is None or (rule is None and not _is_one_number(answered)):
             return False
-        return (rule or NumberMatch()).judge(as_text(answered), expected, public).hard == 1.0
+        return (rule or NumberMatch()).score(as_text(answered), expected, public).hard == 1.0
 
 
 def _object(reference: JsonValue) -> JsonObject | None:
     if isinstance(reference, str):
         try:
-            reference = parsed(reference)
+            reference = parse_json(reference)
         except ValueError:
             return None
     return reference if isinstance(reference, dict) else None
@@ -197,12 +192,12 @@ def _is_number(value: JsonValue) -> bool:
 
 
 def _is_one_number(value: JsonValue) -> bool:
-    """Return whether a value is a number, or a text with one: of several it would not be said which is meant."""
+    """Return whether a value is a number, or a string with exactly one."""
     return _is_number(value) or (isinstance(value, str) and len(numbers(value)) == 1)
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
-    """Return whether two values are equal; in Python true equals 1."""
+    """Return whether two JSON values are equal, unlike in Python, where True equals 1."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
@@ -214,12 +209,12 @@ def _feedback(expected: JsonObject, found: JsonObject, wrong: list[str]) -> str:
     if not wrong:
         return f"expected {as_text(expected)}; answered it"
     wanted = as_text({name: expected[name] for name in wrong})
-    came = as_text({name: found[name] for name in wrong if name in found})
-    return f"expected {wanted}; answered {came}; {len(expected) - len(wrong)} of {len(expected)} fields are right"
+    answered = as_text({name: found[name] for name in wrong if name in found})
+    return f"expected {wanted}; answered {answered}; {len(expected) - len(wrong)} of {len(expected)} fields are right"
 
 
 MAX_PARTS = 1000
-"""Parts that an answer is divided into; the rest is one entry."""
+"""Limit of parts that an answer is divided into; the rest is one entry."""
 _BULLET = re.compile(r"^ ?(?:[-*•+]|\(?\d{1,3}[.)]) ", re.MULTILINE)
 _LEAD_IN = re.compile(r"\A[^:\n]*:(?=\s)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -227,17 +222,17 @@ _DIVIDER = re.compile(r"(\s*[\n,;|、，；]\s*(?:(?:and|&) )?| (?:and|&) )", re
 
 
 class ListMatch(Scoring):
-    """Right if the answer has all entries of the reference and no others; the soft score is the F1 of the entries.
+    """Right if the answer has exactly the entries of the reference; the soft score is the F1 of the entries.
 
-    A reference is a list, or a text with a list in JSON or Python, or with entries between `|`, `;` or line breaks. An
-    answer may be a list in JSON or Python, lines, or entries between commas, semicolons or `and`.
+    A reference is a list, a string with a list in JSON or Python, or entries separated by `|`, `;` or line breaks. An
+    answer is a list in JSON or Python, lines, or entries separated by commas, semicolons or `and`.
     """
 
     by: Literal["list"] = "list"
     each: FieldRule = Exact(normalized=True)
-    """The rule that compares an entry."""
+    """The rule that compares two entries."""
     ordered: bool = False
-    """True if the entries have to be in the order of the reference."""
+    """True if the order of the entries counts."""
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
         for place, entry in enumerate(_wanted(reference)):
@@ -246,17 +241,17 @@ class ListMatch(Scoring):
             except DataError as error:
                 raise DataError(f"[{place}]: {error}") from None
 
-    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
-        """Compare the reading of the answer that fits best."""
+    def _score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+        """Score the interpretation of the answer that fits best."""
         wanted = _wanted(reference)
         read = ((self._found(entries, wanted), entries) for entries in _readings(answer, wanted))
         scores = [(2 * found / (len(entries) + len(wanted)), found, len(entries)) for found, entries in read]
         soft, found, given = max(scores, default=(0.0, 0, 0))
-        told = f'{found} of {len(wanted)} entries are right, of {given} in the answer: "{answer}"'
-        return Score(hard=float(soft == 1.0), soft=soft, feedback=f"expected all of {as_text([*wanted])}; {told}")
+        result = f'{found} of {len(wanted)} entries are right, of {given} in the answer: "{answer}"'
+        return Score(hard=float(soft == 1.0), soft=soft, feedback=f"expected all of {as_text([*wanted])}; {result}")
 
     def _found(self, entries: Sequence[str], wanted: Sequence[str]) -> int:
-        """Return the number of entries that are right; if the order counts, those of the longest run in order."""
+        """Return the number of right entries; if the order counts, of the longest subsequence in order."""
         left, found, ends = dict(enumerate(wanted)), 0, list[int]()
         for entry in entries:
             place = next((place for place, one in left.items() if self.each.compare(entry, one)[0] == 1.0), None)
@@ -269,22 +264,17 @@ class ListMatch(Scoring):
 
 
 def _wanted(reference: JsonValue) -> list[str]:
-    """Return the entries of a reference.
-
-    Raises:
-        DataError: there is none, or one is neither a text nor a number.
-    """
-    values = listed(reference)
+    values = parse_list(reference)
     if isinstance(values, str):
         values = [part for part in re.split(r"[|;\n]", values) if part.strip()]
     return alternatives(values)
 
 
 def _readings(answer: str, wanted: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the lists that an answer may be read as: JSON or Python, else by its dividers."""
+    """Yield the possible interpretations of an answer: a list in JSON or Python, and its parts between dividers."""
     lists = [value for value in json_values(answer, lambda value: isinstance(value, list)) if isinstance(value, list)]
     with suppress(DataError):
-        value = listed(answer.strip())
+        value = parse_list(answer.strip())
         lists += [value] if isinstance(value, list) else []
     if lists:
         yield [as_text(entry) for entry in lists[-1]]

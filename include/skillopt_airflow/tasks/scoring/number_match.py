@@ -1,4 +1,4 @@
-"""Scoring by the number in an answer."""
+"""Scoring by the last number in an answer."""
 
 import re
 from fractions import Fraction
@@ -10,10 +10,10 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.tasks.scoring.scoring_rule import Scoring
 
 MAX_DIGITS = 100
-"""Characters of a number that is read; a longer one counts as none."""
+"""Longer numbers are ignored."""
 _SPELLINGS = (
     (re.compile(r"[−–\u2011](?=[\s$€£¥₹]*[\d.])"), "-"),
-    # The blanks that divide thousands and break no line; a plain one may divide two numbers.
+    # Non-breaking spaces separate thousands; a plain space may separate two numbers.
     (re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))"), ","),
     (re.compile(r"(?<=\d)(?=\\[dt]?frac)"), " "),
     (re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1/\2"),
@@ -25,8 +25,8 @@ _SPELLINGS = (
     (re.compile(r"\*\s+"), "*"),
     (re.compile(r"(?<![\w.*^])10\s*\^\s*(?=\{?[-+]?\d)"), "1*10^"),
 )
-"""Other spellings of what `_NUMBER` reads."""
-# The count is limited, since a run of groups is read again from each of them where it ends badly.
+"""Other spellings of numbers, converted to those that `_NUMBER` matches."""
+# The limit avoids quadratic time: a run of groups without a valid end is matched again from each group.
 _DECIMAL = rf"(?:\d{{1,3}}(?:,\d{{3}}){{1,{MAX_DIGITS // 3}}}(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 _NUMBER = re.compile(
     rf"(?<![\w.^])(?<![\^_]\{{)(?P<sign>(?<![)\]])[-+]?)(?:(?P<whole>\d{{1,9}})\s+(?=\d+/\d))?(?P<number>{_DECIMAL})"
@@ -37,28 +37,28 @@ _RAISED = re.compile(r"(?<=10)[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _DIGITS = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
 _REMARK = re.compile(r"\([^()]*\)")
 _FINAL = "####"
-"""The mark in front of the result in references of GSM8K."""
+"""The mark before the result in GSM8K's references."""
 
 
 class Number(NamedTuple):
-    """A number as it was written: 12 % has the value 12."""
+    """A number as written: 12% has the value 12."""
 
     value: Fraction
     percent: bool
 
 
 class NumberMatch(Scoring):
-    """Right if the answer's last number is the reference's, within a tolerance.
+    """Right if the answer's last number equals the reference's, within a tolerance.
 
-    Read are thousands separators, currency signs, fractions, powers of ten, and percent: 12 % is 0.12 as well as 12
-    where only one of the two has the sign. A number in parentheses counts only if there is no other.
+    Numbers can have thousands separators, currency signs, fractions, powers of ten, and percent signs. If only one of
+    the two has a percent sign, 12% equals both 0.12 and 12. Numbers in parentheses count only if there are no others.
     """
 
     by: Literal["number"] = "number"
     absolute: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """The difference that is still right."""
+    """The tolerance."""
     relative: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """The difference that is still right, as a share of the reference; the wider of the two counts."""
+    """The tolerance as a share of the reference; the wider of the two tolerances counts."""
 
     def check_text(self, expected: str) -> None:
         found = numbers(_final(expected))
@@ -66,7 +66,7 @@ class NumberMatch(Scoring):
             raise DataError(f"expected one number, got {expected!r}")
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Compare the numbers, in whole fractions: no digit is lost."""
+        """Compare the numbers as exact fractions."""
         answered, reference = numbers(answer), numbers(_final(expected))
         right = bool(answered) and self._close(answered[-1], reference[-1])
         return float(right), float(right)
@@ -75,7 +75,7 @@ class NumberMatch(Scoring):
         as_written = self._within(answered.value, expected.value)
         if answered.percent == expected.percent:
             return as_written
-        # In the reference's own scale, which is that of the tolerance.
+        # In the reference's scale, to which the tolerance refers.
         value = answered.value * 100 if expected.percent else answered.value / 100
         return as_written or self._within(value, expected.value)
 
@@ -85,7 +85,7 @@ class NumberMatch(Scoring):
 
 
 def numbers(text: str) -> list[Number]:
-    """Return the numbers of a text: those outside of parentheses, or all if there are none."""
+    """Return the numbers outside of parentheses, or all numbers if there are none."""
     text = _RAISED.sub(lambda power: f"^{power[0].translate(_DIGITS)}", text)
     for spelling, replacement in _SPELLINGS:
         text = spelling.sub(replacement, text)
@@ -102,7 +102,7 @@ def _read(text: str) -> list[Number]:
 
 
 def _number(match: re.Match[str]) -> Number | None:
-    """Return the number of a match; None if it is too long to be one, or divided by zero."""
+    """Return the number of a match; None if it is too long or divided by zero."""
     if len(match[0]) > MAX_DIGITS:
         return None
     value = _fraction(match["number"]) * Fraction(10) ** int(match["exponent"] or match["power"] or 0)

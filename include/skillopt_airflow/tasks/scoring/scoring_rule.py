@@ -1,4 +1,4 @@
-"""Comparing an answer with its reference: what all rules of scoring have in common."""
+"""The base of all rules that compare an answer with its reference."""
 
 import ast
 import json
@@ -11,28 +11,28 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import JsonObject, Score, Value
-from skillopt_airflow.tasks.record_fields import shown
+from skillopt_airflow.tasks.record_fields import short_repr
 
 MAX_ANSWER_CHARS = 20_000
-"""Characters of an answer that are compared. Longer answers come from models that loop."""
+"""Longer answers score 0; they come from models that loop."""
 
 
-def readable(answer: str, judge: Callable[[], Score]) -> Score:
-    """Return the score of an answer: 0 with the reason if the answer is too long or makes the rule fail."""
+def score_safely(answer: str, score: Callable[[], Score]) -> Score:
+    """Return the score of an answer; 0 with the reason if the answer is too long or the rule fails on it."""
     why = f"it has {len(answer)} characters, and at most {MAX_ANSWER_CHARS} are compared"
     if len(answer) <= MAX_ANSWER_CHARS:
         try:
-            return judge()
-        except Exception as error:  # noqa: BLE001 - a rule is a benchmark's own code, too
-            # One answer must not end the task, and with it the rollouts of all others.
+            return score()
+        except Exception as error:  # noqa: BLE001 - benchmarks can bring their own rules
+            # One answer must not fail the task, and with it the rollouts of all others.
             why = f"{type(error).__name__}: {error}"[:300]
     return Score(hard=0.0, soft=0.0, feedback=f"the answer cannot be read: {why}")
 
 
 class Scoring(Value):
-    """Base of the rules; each has its name in YAML as the value of `by`.
+    """Base of the rules; `by` in YAML selects one by its name.
 
-    Most compare two texts: they define `compare`. Others define `scored`. A reference is one value or a list of
+    Rules that compare two strings define `compare`; others define `_score`. A reference is one value or a list of
     alternatives, of which the best counts.
     """
 
@@ -42,27 +42,23 @@ class Scoring(Value):
         return ()
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
-        """Look at a reference before it is used, beside the item's public fields.
+        """Check a reference before it is used.
 
         Raises:
-            DataError: it is not usable; the message says what would be, and the caller adds where it stands.
+            DataError: it is unusable; the message names valid ones, and the caller adds the place.
         """
         for expected in alternatives(reference):
             self.check_text(expected)
 
     def check_text(self, expected: str) -> None:
-        """Look at one alternative.
+        """Check one alternative; raise DataError if it is unusable."""
 
-        Raises:
-            DataError: it is not usable.
-        """
+    def score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+        """Compare an answer with a reference that has passed `check`; see `score_safely`."""
+        return score_safely(answer, lambda: self._score(answer, reference, public))
 
-    def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
-        """Compare an answer with a reference that has passed `check`; see `readable`."""
-        return readable(answer, lambda: self.scored(answer, reference, public))
-
-    def scored(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
-        """Compare an answer that is not too long; anything it raises counts as a score of 0."""
+    def _score(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+        """Score an answer that isn't too long; any exception counts as a score of 0."""
         references = alternatives(reference)
         judged = [self.compare(answer, expected) for expected in references]
         expected = " or ".join(f'"{expected}"' for expected in references)
@@ -78,24 +74,20 @@ class Scoring(Value):
 
 
 def alternatives(reference: JsonValue) -> list[str]:
-    """Return the texts of a reference: of one value, or of each in a list.
-
-    Raises:
-        DataError: there is none, or one is neither a text that is not blank, nor a number, nor a truth value.
-    """
+    """Return the values of a reference, one or a list, as strings; raise DataError if one has another type."""
     values = reference if isinstance(reference, list) else [reference]
     if not values:
         raise DataError("expected a value or a list of at least one, got an empty list")
     return [_text(value) for value in values]
 
 
-def listed(reference: JsonValue, openings: str = "[") -> JsonValue:
-    """Return the list that a text holds in JSON or Python, and everything else as it is.
+def parse_list(reference: JsonValue, openings: str = "[") -> JsonValue:
+    """Return the list that a string holds in JSON or Python, and any other value unchanged.
 
-    With the openings `[{` the text may hold an object, too.
+    With the openings `[{` the string may also hold an object.
 
     Raises:
-        DataError: the text begins like a list and is none.
+        DataError: the string starts like a list but isn't one.
     """
     if not isinstance(reference, str) or not reference.lstrip().startswith(tuple(openings)):
         return reference
@@ -105,15 +97,15 @@ def listed(reference: JsonValue, openings: str = "[") -> JsonValue:
         try:
             values = ast.literal_eval(reference.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-            raise DataError(f"expected a list in JSON or Python, got {shown(reference)}") from error
+            raise DataError(f"expected a list in JSON or Python, got {short_repr(reference)}") from error
         if _are_texts_side_by_side(reference.strip()):
-            told = "texts without a comma between them, as numpy prints an array; write the list as JSON"
-            raise DataError(f"{told}: {shown(reference)}") from None
+            problem = "strings without commas between them, as numpy prints an array. Write the list as JSON"
+            raise DataError(f"{problem}: {short_repr(reference)}") from None
     return values
 
 
 def _are_texts_side_by_side(source: str) -> bool:
-    """Return whether Python would make one text of several."""
+    """Return whether Python would concatenate adjacent strings."""
     lines = iter(source.splitlines(keepends=True))
     tokens = tokenize.generate_tokens(lambda: next(lines, ""))
     kinds = [token.type for token in tokens if token.type != tokenize.NL]
@@ -123,7 +115,7 @@ def _are_texts_side_by_side(source: str) -> bool:
 def _text(value: JsonValue) -> str:
     if isinstance(value, str) and value.strip():
         return value
-    # bool is a kind of int: true and false in JSON's spelling.
+    # Includes booleans, as true and false.
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
-    raise DataError(f"expected a non-empty text or a number, or a list of them, got {shown(value)}")
+    raise DataError(f"expected a non-empty string or a number, or a list of them, got {short_repr(value)}")

@@ -1,4 +1,4 @@
-"""Scoring by the wording: exact match, token F1, containment, a regular expression, likeness (ANLS)."""
+"""Scoring by wording: exact match, token F1, containment, a regular expression, similarity (ANLS)."""
 
 import re
 import string
@@ -10,21 +10,21 @@ import regex
 from pydantic import Field
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.tasks.scoring.extraction import PATTERN_SECONDS, why_no_pattern
+from skillopt_airflow.tasks.scoring.extraction import PATTERN_SECONDS, pattern_flaw
 from skillopt_airflow.tasks.scoring.scoring_rule import Scoring
 
 
 class Anls(Scoring):
-    """Equality as hard score, likeness as soft score; case and the number of blanks do not count."""
+    """Equality as hard score, similarity as soft score; case and the amount of whitespace don't count."""
 
     by: Literal["anls"] = "anls"
     threshold: float = Field(default=0.5, gt=0.0, le=1.0)
-    """Share of characters that differ from which on the soft score is 0."""
+    """Share of differing characters from which the soft score is 0."""
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
         one, other = " ".join(answer.lower().split()), " ".join(expected.lower().split())
         longer = max(len(one), len(other))
-        # The distance is at least the difference of the lengths: an answer that is far too long is not looked at.
+        # The distance is at least the difference of the lengths, so an answer that is far too long is skipped.
         if one == other:
             return 1.0, 1.0
         if abs(len(one) - len(other)) >= self.threshold * longer:
@@ -34,9 +34,9 @@ class Anls(Scoring):
 
 
 def levenshtein(one: str, other: str) -> int:
-    """Return the fewest insertions, deletions and replacements that turn one text into the other.
+    """Return the edit distance between two texts.
 
-    A row of the usual table is two numbers with a bit per character, which say where it rises and falls (Hyyrö 2003).
+    Two integers with one bit per character show where a row of the usual table rises and falls (Hyyrö 2003).
     """
     if not one:
         return len(other)
@@ -59,27 +59,27 @@ _TYPOGRAPHY = str.maketrans("\u2212\u2013", "--", "“”„‘’«»")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 _SIGNIFICANT = re.compile(
     r"""
-    \d | [+<>=^%~|&] | !(?==) | (?<!\w)!(?=\w) | (?<=[\d)])!(?!\w)     # digits give the signs their places
-    | (?<![^\W\d])\.(?=\d) | (?<=\d)[,:](?=\d)       # 3.5, 3,5 and 3:45 are not 35
+    \d | [+<>=^%~|&] | !(?==) | (?<!\w)!(?=\w) | (?<=[\d)])!(?!\w)     # digits, and signs between them
+    | (?<![^\W\d])\.(?=\d) | (?<=\d)[,:](?=\d)       # 3.5, 3,5 and 3:45 aren't 35
     | (?<![^\W\d]{2})-(?=[$€£¥]?\.?\d)               # -5 and x-3; not COVID-19
     | (?<=\d[ ])-(?=[ ](?:\d|\w\b)) | (?<=\b\w[ ])-(?=[ ]\w\b) | (?<=\b\w)-(?=\w\b) | (?<!\w)-(?=\w\b)
     | (?<=\w)-(?![\w-]) | (?<=\w)\#                  # A- and C#
     | (?<=[\w)])(?:\*\*?|/)(?=[\w(]) | (?<=[\w)][ ])(?:\*\*?|/)(?=[ ][\w(])
     | (?<=[-+*/^])\( | (?<=[-+*/^][ ])\( | \)(?=[ ]?[-+*/^])
-    | \ba\b(?=[ ]?[-+*/^<>=]) | (?<=[-+*/^<>=])\ ?a\b   # a variable, no article
+    | \ba\b(?=[ ]?[-+*/^<>=]) | (?<=[-+*/^<>=])\ ?a\b   # a variable, not an article
     """,
     re.VERBOSE,
 )
-"""The characters between words that change a meaning."""
+"""Characters between words that change the meaning."""
 
 
 class Exact(Scoring):
-    """Right if the answer is the reference, except for whitespace around it."""
+    """Right if the answer equals the reference, except for surrounding whitespace."""
 
     by: Literal["exact"] = "exact"
     normalized: bool = False
-    """Also ignores case, articles, and punctuation that changes neither a number nor a formula nor a name like C++.
-    If nothing of a reference would be left, as of the grade A, only case is ignored."""
+    """Also ignores case, articles, and punctuation outside of numbers, formulas and names like C++. If that would
+    empty a reference, such as the grade A, ignores only case."""
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
         same = same_words(answer, expected) if self.normalized else answer.strip() == expected.strip()
@@ -87,7 +87,7 @@ class Exact(Scoring):
 
 
 class TokenF1(Scoring):
-    """Exact match after normalization as hard score, token F1 as soft score: the evaluation of SQuAD v1.1."""
+    """Exact match after normalization as hard score, token F1 as soft score, as in SQuAD v1.1."""
 
     by: Literal["f1"] = "f1"
 
@@ -96,15 +96,15 @@ class TokenF1(Scoring):
 
 
 class Contains(Scoring):
-    """Right if the reference occurs in the answer, both normalized as in SQuAD v1.1."""
+    """Right if the answer contains the reference, both normalized as in SQuAD v1.1."""
 
     by: Literal["contains"] = "contains"
     whole_words: bool = True
-    """Not inside of a longer word; false for languages without blanks between words."""
+    """Don't match inside longer words; false for languages without spaces between words."""
 
     def check_text(self, expected: str) -> None:
         if not normalize(expected):
-            raise DataError(f"expected a text with more than articles and punctuation, got {expected!r}")
+            raise DataError(f"expected more than articles and punctuation, got {expected!r}")
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
         within, wanted = normalize(answer), normalize(expected)
@@ -113,17 +113,17 @@ class Contains(Scoring):
 
 
 class Matches(Scoring):
-    """Right if the reference, a regular expression, matches somewhere in the answer."""
+    """Right if the reference, a regular expression, matches anywhere in the answer."""
 
     by: Literal["regex"] = "regex"
 
     def check_text(self, expected: str) -> None:
-        reason = why_no_pattern(expected)
+        reason = pattern_flaw(expected)
         if reason:
             raise DataError(f"expected a regular expression, got {reason}")
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:
-        """Search the answer; raise TimeoutError where that takes longer than PATTERN_SECONDS."""
+        """Search the answer; raise TimeoutError after PATTERN_SECONDS."""
         found = regex.search(expected, answer, timeout=PATTERN_SECONDS) is not None
         return float(found), float(found)
 
@@ -131,13 +131,13 @@ class Matches(Scoring):
 def same_words(answer: str, expected: str) -> bool:
     """Return whether two texts are equal after SQuAD's normalization and have the same numbers and operators.
 
-    Thousands separators and dollar signs do not count, so 1,000 is 1000 and $5 is 5; 50% is not 50.
+    Thousands separators and dollar signs don't count: 1,000 equals 1000 and $5 equals 5, but 50% doesn't equal 50.
     """
     (one, words, marks), (other, expected_words, expected_marks) = _reading(answer), _reading(expected)
     return (words, marks) == (expected_words, expected_marks) if expected_words else one == other
 
 
-# A list is compared entry by entry, each with all that are expected.
+# Cached because a list's entries are each compared with all expected ones.
 @lru_cache(maxsize=256)
 def _reading(text: str) -> tuple[str, str, str]:
     plain = text.translate(_TYPOGRAPHY).strip().lower().removeprefix("+")
@@ -147,8 +147,8 @@ def _reading(text: str) -> tuple[str, str, str]:
 
 def normalize(text: str) -> str:
     """Return a text in lower case, without punctuation, articles and extra whitespace (SQuAD v1.1 evaluation)."""
-    kept = "".join(character for character in text.lower() if character not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+    words = "".join(character for character in text.lower() if character not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", words).split())
 
 
 def token_f1(answer: str, reference: str) -> float:

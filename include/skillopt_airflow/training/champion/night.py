@@ -12,11 +12,11 @@ from skillopt_airflow.core.gate.measured_score import require_coverage
 from skillopt_airflow.core.gate.night_verdict import (
     MEMORY,
     RECENT,
-    Judgement,
+    NightDecision,
     NightMean,
     NightPoint,
     NightVerdict,
-    judge_nights,
+    decide_nights,
 )
 from skillopt_airflow.core.gate.paired import differences, interval, paired
 from skillopt_airflow.core.values.documents import Document
@@ -51,7 +51,7 @@ class LedgerRow(Document):
     """A night with the verdict from all nights concluded up to it."""
 
     night: Night
-    judgement: Judgement
+    judgement: NightDecision
     warning: str = ""
     """Set if the night's score is below `regate.floor`."""
 
@@ -150,7 +150,7 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
     met = [night for night in own if night.previous == last.previous]
     same_seed = [night for night in own if night.seed.sha256 == last.seed.sha256]
     recent = {night.date for night in seen[-RECENT:]}
-    judgement = judge_nights(
+    judgement = decide_nights(
         _means_of(same_seed, "seed"),
         _means_of(met, "previous") if last.previous is not None else None,
         _means_of(own, "promise") if last.promised is not None else None,

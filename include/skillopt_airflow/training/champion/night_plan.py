@@ -12,7 +12,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate.item_scores import ItemScore, gate_value
-from skillopt_airflow.core.run.budget import MEASURING
+from skillopt_airflow.core.run.budget import MEASURING_ROLES
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import JsonObject, Split
@@ -104,8 +104,8 @@ def prepare_night(
     prices = run.connections.prices(config)
     trained = _training_items(run, config, artifacts)
     quality = check_fresh_items(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
-    check_priced(config, prices, MEASURING)
-    image = run.connections.image(config, MEASURING)
+    check_priced(config, prices, MEASURING_ROLES)
+    image = run.connections.image(config, MEASURING_ROLES)
     save_run(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
     return plan_night(run, *_contenders(run, date, artifacts, base))
 

@@ -16,12 +16,12 @@ from skillopt_airflow.core.gate.run_gates import (
     Look,
     Question,
     decide_publication,
-    deciding,
-    hopeless,
+    deciding_items,
+    held_out_items,
     level_at,
     marks_of,
-    promising,
     publishing_rules,
+    why_unpassable,
 )
 from skillopt_airflow.core.run.history import Publication
 from skillopt_airflow.core.run.state import Measured, RunState
@@ -96,7 +96,7 @@ def _new_plan(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pu
     if withheld := _nothing_new(final, champion, candidate):
         return plan.model_copy(update={"withheld": withheld})
     split, every = plan.split, run.item_refs(plan.split)
-    usable, items = [item for item in every if not item.unusable], deciding(split, every)
+    usable, items = [item for item in every if not item.unusable], deciding_items(split, every)
     missing = sum(
         len(usable) - sum(found.status.scored for found in run.results(split, skill, draw, usable).values())
         for skill in (candidate, rival)
@@ -144,7 +144,7 @@ def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: S
 def _hopeless(evaluation: EvaluationGroup, items: Sequence[ItemRef], rules: PublishingGroup, look: Look) -> str:
     """Return why no result on the items can pass the gate, or ""."""
     at_level = publishing_rules(evaluation, rules, look.number)
-    if not (problem := hopeless(at_level, [item.group for item in items])):
+    if not (problem := why_unpassable(at_level, [item.group for item in items])):
         return ""
     return (
         f"{look}: at level {look.level:.2g} {rules.gate_policy} could accept nothing, since they {problem}; "
@@ -153,7 +153,7 @@ def _hopeless(evaluation: EvaluationGroup, items: Sequence[ItemRef], rules: Publ
 
 
 def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
-    return marks_of(deciding(split, run.items(split)))
+    return marks_of(deciding_items(split, run.items(split)))
 
 
 def count_looks(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
@@ -201,7 +201,7 @@ def _planned_candidate(run: TrainingRun, plan: PublicationPlan) -> Measured:
 
 
 def _covered_evaluation(run: TrainingRun, who: str, skill: SkillDocument, plan: PublicationPlan) -> Evaluation:
-    evaluation = measured(run, plan.split, skill, plan.draws, deciding(plan.split, run.item_refs(plan.split)))
+    evaluation = measured(run, plan.split, skill, plan.draws, deciding_items(plan.split, run.item_refs(plan.split)))
     advice = "clear the task measure and all tasks after it to retry these"
     require_coverage(
         evaluation, run.config.evaluation, f"publishing, the {who} skill on the {plan.split} split", advice
@@ -296,7 +296,7 @@ def _scores(run: TrainingRun, skill: Measured, plan: PublicationPlan) -> "SplitS
         scores["val"] = _published(run, skill.evaluation)
     scores["promised"] = scores.get("test")
     if plan.split is Split.TEST:
-        held_out = promising(run.item_refs(Split.TEST))
+        held_out = held_out_items(run.item_refs(Split.TEST))
         found = measured(run, Split.TEST, run.skill(skill.version), plan.draws, held_out)
         scores["promised"] = _published(run, found)
     return SplitScores.model_validate(scores)

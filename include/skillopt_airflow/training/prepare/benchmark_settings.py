@@ -15,8 +15,8 @@ from skillopt_airflow.core.config.deployment import (
     Allowed,
     Deployment,
     address_not_allowed,
+    disallowed_knobs,
     images_not_allowed,
-    not_allowed,
 )
 from skillopt_airflow.core.config.group import explain
 from skillopt_airflow.core.config.train_config import (
@@ -203,7 +203,7 @@ def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
     Raises:
         ConfigError: one line per knob.
     """
-    _raise_if_any(not_allowed(asked, own, deployment().allowed))
+    _raise_if_any(disallowed_knobs(asked, own, deployment().allowed))
 
 
 def check_skills(skills: dict[str, str]) -> None:

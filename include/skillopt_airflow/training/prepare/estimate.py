@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.gate.run_gates import publish_split
-from skillopt_airflow.core.run.budget import BATCH_SHARE, Prices, Role, model_names, passed_limits, total_usd
+from skillopt_airflow.core.run.budget import BATCH_SHARE, Prices, Role, exceeded_limits, model_names, total_usd
 from skillopt_airflow.core.run.timeline import timeline
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.pictures import sizes as picture_sizes
@@ -122,7 +122,7 @@ class Estimate:
         calls, tokens = sum(one.calls for one in self.roles), self.tokens("most")
         lines += [
             f"  {limit} may be too low for the whole run. The run would stop early"
-            for limit in passed_limits(self.config.budget, calls, tokens, self.usd("most"))
+            for limit in exceeded_limits(self.config.budget, calls, tokens, self.usd("most"))
         ]
         if HARNESSES[self.config.model.harness].is_cli:
             lines.append(

@@ -21,10 +21,10 @@ from skillopt_airflow.core.errors import (
     SkillOptError,
     StoreError,
     ToolsRefused,
-    kept,
-    together,
+    collect_errors,
+    merge_errors,
 )
-from skillopt_airflow.core.values.failure_reasons import EMPTY_ADVICE, FIRST_ITEMS, SENTENCES, advice, may_pass
+from skillopt_airflow.core.values.failure_reasons import EMPTY_ADVICE, FIRST_ITEMS, SENTENCES, advice, is_transient
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.answers import check_answers
@@ -65,10 +65,10 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
             beside = [pool.submit(part).result for part in beside]
         parts: list[Callable[[], str]] = [partial(_try_target, run, roll_out), *beside]
         for part in parts:
-            with kept(failures):
+            with collect_errors(failures):
                 log.info("%s", part())
     if failures:
-        raise together(failures)
+        raise merge_errors(failures)
 
 
 def unscored_items(run: TrainingRun) -> list[ItemRef]:
@@ -127,7 +127,7 @@ def _check_target(who: str, trajectory: Trajectory, calls: Sequence[ModelCall]) 
     status = calls[-1].http_status if calls else 0
     if trajectory.status is Status.SANDBOX_ERROR:
         raise SandboxError(f"the sandbox of {why}. See this task's log")
-    if trajectory.status is Status.TIMEOUT or (trajectory.status is Status.MODEL_ERROR and may_pass(status)):
+    if trajectory.status is Status.TIMEOUT or (trajectory.status is Status.MODEL_ERROR and is_transient(status)):
         raise ModelUnavailable(f"{who} has no answer now. Try again later ({why})")
     if trajectory.status is Status.MODEL_ERROR:
         raise ModelConnectionError(f"{who} does not answer; {advice(status)} ({why})")

@@ -13,12 +13,12 @@ from skillopt_airflow.core.gate.decision import unknown_protected_items
 from skillopt_airflow.core.gate.run_gates import (
     SmallestGain,
     check_groups,
-    deciding,
+    deciding_items,
     marks_of,
     publish_split,
     smallest_gains,
 )
-from skillopt_airflow.core.run.budget import ROLES, Prices, Role, unpriced
+from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role, missing_price
 from skillopt_airflow.core.run.timeline import steps_in_epoch
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import DATA_SPLITS, Item, JsonObject, Split
@@ -135,13 +135,13 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
         )
 
 
-def check_priced(config: TrainConfig, prices: Prices, asked: Collection[Role] = ROLES) -> None:
+def check_priced(config: TrainConfig, prices: Prices, asked: Collection[Role] = MODEL_ROLES) -> None:
     """Refuse a budget in dollars without prices.
 
     Raises:
         ConfigError: the price of a used model is unknown.
     """
-    if problem := unpriced(prices, config, asked):
+    if problem := missing_price(prices, config, asked):
         raise ConfigError(problem)
 
 
@@ -307,7 +307,7 @@ def estimate_run(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
 def _gated(config: TrainConfig, items: Items) -> dict[Split, list[Item]]:
     """Return the gates' items by split."""
     found = {split: rows[: config.evaluation.limit(split)] for split, rows in items.items() if split is not Split.TRAIN}
-    return {split: rows if split is Split.VAL else deciding(split, rows) for split, rows in found.items()}
+    return {split: rows if split is Split.VAL else deciding_items(split, rows) for split, rows in found.items()}
 
 
 def _groups(items: Mapping[Split, Sequence[Item]]) -> dict[Split, list[str]]:

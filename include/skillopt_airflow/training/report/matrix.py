@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from skillopt_airflow.core.config.harnesses import HarnessName
 from skillopt_airflow.core.config.train_config import TrainConfig
-from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, kept, together
+from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, collect_errors, merge_errors
 from skillopt_airflow.core.gate.item_scores import evaluation_of, failed_draw
-from skillopt_airflow.core.run.budget import MEASURING, Prices, Spent, total_usd
+from skillopt_airflow.core.run.budget import MEASURING_ROLES, Prices, Spending, total_usd
 from skillopt_airflow.core.run.skill_matrix import (
     CellResult,
     ComparedSkill,
@@ -96,7 +96,7 @@ def prepare_matrix(run: TrainingRun, config: TrainConfig, request: MatrixRequest
     found = _skills(run, config, request, failures)
     cells = _cells(run, request, config_of, failures)
     if failures:
-        raise together(failures)
+        raise merge_errors(failures)
     # A run with data.limit is meant to measure on fewer items than usual.
     needs = [] if config.data.limit is not None else [*evaluation_needs(config.evaluation)]
     items, quality = read_items(run, config, needs)
@@ -133,7 +133,7 @@ def _skills(
     client, seed, found = run.connections.s3_client(config.storage), with_run_regions(run.seed_skill(), config), []
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     for place, source in enumerate(request.skills):
-        with kept(failures):
+        with collect_errors(failures):
             check_skills({f"skills[{place}]": source})
             found.append(find_skill(source, seed, artifacts, client))
     return found
@@ -145,11 +145,11 @@ def _cells(run: TrainingRun, request: MatrixRequest, config_of: ConfigOf, failur
     count = len(request.targets) * len(request.harnesses)
     for target in request.targets:
         for harness in request.harnesses:
-            with kept(failures):
+            with collect_errors(failures):
                 config = _share_of(config_of(target, harness), count)
                 prices = run.connections.prices(config)
-                check_priced(config, prices, MEASURING)
-                image = run.connections.image(config, MEASURING)
+                check_priced(config, prices, MEASURING_ROLES)
+                image = run.connections.image(config, MEASURING_ROLES)
                 cells[str(config.model.target), harness] = Cell(config, image, prices)
     return list(cells.values())
 
@@ -260,7 +260,7 @@ def conclude_matrix(
         policy=policy,
         skills=tuple(skills),
         cells=tuple(_cell(run, split, documents, policy) for run in runs for split in splits),
-        spent=Spent().plus(*map(total_spent, runs)),
+        spent=Spending().plus(*map(total_spent, runs)),
     )
     text = as_markdown(matrix)
     key = MatrixTable(first.store, MatrixKeys(first.ref.storage.prefix, first.ref.benchmark)).save(matrix, text)

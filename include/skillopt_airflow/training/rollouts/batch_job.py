@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from skillopt_airflow.core.config.sampling import named_effort, without_thinking
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.run.budget import Left
+from skillopt_airflow.core.run.budget import RemainingLimits
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.failure_reasons import SENTENCES, RolloutTally, ending_status, error_status
 from skillopt_airflow.core.values.pictures import parts
@@ -125,7 +125,7 @@ class BatchWork:
         before = self._before
         return before is not None and before.plan == self._content and not before.landed
 
-    def reserve(self) -> Left:
+    def reserve(self) -> RemainingLimits:
         """Take the job's calls from the run's budget, up to the remaining ones; return what remained."""
         return self._share.take(len(self.job.entries))
 

@@ -15,8 +15,8 @@ from skillopt_airflow.core.errors import DataError, ProcessLost, SandboxError
 from skillopt_airflow.core.values.types import Item, Rollout, Score, Status, Trajectory, Value
 from skillopt_airflow.limited_process import LimitedProcess, Limits
 from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepository
-from skillopt_airflow.tasks.repository_tests import PATCH_FILE, RepositoryTests, TestedRepository
-from skillopt_airflow.tasks.scoring.scoring_rule import readable
+from skillopt_airflow.tasks.repository_tests import PATCH_FILE, RepositoryTestRun, RepositoryTests
+from skillopt_airflow.tasks.scoring.scoring_rule import score_safely
 
 LIMITS = Limits(megabytes=1024, cpu_seconds=30, wall_seconds=60)
 PRODUCED, REFERENCES = "produced", "references"
@@ -57,7 +57,7 @@ def score_of(
     """
     if isinstance(benchmark, JudgesFiles):
         return score_files(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
-    return readable(trajectory.answer, lambda: benchmark.score(item, trajectory))
+    return score_safely(trajectory.answer, lambda: benchmark.score(item, trajectory))
 
 
 def score_files(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:
@@ -95,7 +95,7 @@ def _process_score(case: Case, produced: Mapping[str, bytes], references: Mappin
             try:
                 judge.call(b"", case.benchmark)
             except ProcessLost as error:
-                _raise_error(case, f"the judge did not get ready: {error} {error.said}")
+                _raise_error(case, f"the judge did not get ready: {error} {error.error_output}")
             return _answer(judge, case)
 
 
@@ -108,7 +108,7 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
             _raise_error(case, f"the judge: {error}")
         if error.status == -signal.SIGKILL:
             _raise_error(case, "the judge was killed, probably because the worker is out of memory")
-        log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.said)
+        log.warning("Item %s: the judge: %s: %s", case.item.id, error, error.error_output)
     except DataError as error:
         log.warning("Item %s: the judge refuses its files: %s", case.item.id, error)
     return None
@@ -135,7 +135,7 @@ def _raise_error(case: Case, why: str) -> NoReturn:
     raise SandboxError(f"item {case.item.id} of {case.benchmark} could not be judged: {why}")
 
 
-RunTests = Callable[[Item, RepositoryTests], TestedRepository]
+RunTests = Callable[[Item, RepositoryTests], RepositoryTestRun]
 
 
 def score_repository(
@@ -179,7 +179,7 @@ def engine_test_runner(
         docker_url: URL of the worker's engine; the environment's if None.
     """
 
-    def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+    def run(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
         from skillopt_airflow.sandbox.docker import connection as docker_connection
         from skillopt_airflow.sandbox.docker.item_images import ItemImages
         from skillopt_airflow.sandbox.judge_container import JudgeContainer

@@ -23,7 +23,12 @@ from skillopt_airflow.core.gate.policies import policy_of
 from skillopt_airflow.core.run.budget import Role
 from skillopt_airflow.core.run.early_rejection import RunningEvaluation
 from skillopt_airflow.core.run.state import RunState
-from skillopt_airflow.core.values.failure_reasons import FIRST_ITEMS, FailureReason, RolloutTally, hopeless
+from skillopt_airflow.core.values.failure_reasons import (
+    FIRST_ITEMS,
+    FailureReason,
+    RolloutTally,
+    shared_lasting_failure,
+)
 from skillopt_airflow.core.values.types import (
     Item,
     ItemRef,
@@ -267,7 +272,7 @@ class ChunkWorkload:
     @property
     def hopeless(self) -> FailureReason | None:
         """Return why no further item is tried, if the first ones failed for a common reason."""
-        return hopeless(self._first, len(self.assigned)) if self._fresh else None
+        return shared_lasting_failure(self._first, len(self.assigned)) if self._fresh else None
 
     def is_decided(self) -> bool:
         """Return whether further items are pointless: all would fail, or the candidate can't win.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from skillopt_airflow.core.config.resource_groups import ModelGroup, SearchGroup, StorageGroup
 from skillopt_airflow.core.config.sampling import MODEL_ATTEMPTS, OutputForm
 from skillopt_airflow.core.config.train_config import TrainConfig
-from skillopt_airflow.core.run.budget import ROLES, Prices, Role
+from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role
 from skillopt_airflow.core.values.model_protocols import Optimizer, Target
 from skillopt_airflow.core.values.types import ModelCall
 
@@ -68,7 +68,7 @@ class Connections(Protocol):
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
         """Pull the named images of items; raise ImageMissing, which lists all missing images."""
 
-    def image(self, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
+    def image(self, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
         """Check these roles' models and the engine; return the sandbox image's digest."""
 
 

@@ -15,7 +15,7 @@ from skillopt_airflow.core.gate.run_gates import publish_split
 from skillopt_airflow.core.run.budget import Prices, Role
 from skillopt_airflow.core.run.state import RunState
 from skillopt_airflow.core.run.timeline import EPOCH_ENDS, Moment, MomentKind, batch_draws, slices, timeline
-from skillopt_airflow.core.values.pictures import Pictures, marked
+from skillopt_airflow.core.values.pictures import Pictures, marks_in
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import (
     Item,
@@ -403,7 +403,7 @@ def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> 
     shown = {
         one.trajectory.item_id
         for one in rollouts
-        if any(marked(message.content) for message in one.trajectory.messages)
+        if any(marks_in(message.content) for message in one.trajectory.messages)
     }
     return run.items_of(split, sorted(shown)) if shown else []
 

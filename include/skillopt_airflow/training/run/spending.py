@@ -15,13 +15,13 @@ from uuid import uuid4
 from skillopt_airflow.core.errors import BudgetUsedUp
 from skillopt_airflow.core.run.budget import (
     BATCH_SHARE,
-    Left,
+    RemainingLimits,
     Role,
-    Spent,
-    exceeded,
-    left_of,
-    share_of,
-    spent,
+    Spending,
+    remaining_limits,
+    stop_reason,
+    task_limits,
+    total_spending,
 )
 from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.documents import Document
@@ -29,7 +29,7 @@ from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.run.run import TrainingRun
 
-NO_LIMIT = Left(None, None, None)
+NO_LIMIT = RemainingLimits(None, None, None)
 
 
 class ShareRecord(Document):
@@ -41,7 +41,7 @@ class ShareRecord(Document):
     """Maximum calls that the task may have made."""
 
 
-def stop_reason(run: TrainingRun, moment: Moment) -> str:
+def stop_reason_at(run: TrainingRun, moment: Moment) -> str:
     """Return why the run stops here: one more step at the cost of the most expensive would exceed a limit; or ""."""
     budget = run.config.budget
     if not budget.is_limited or moment == run.timeline[-2]:
@@ -52,23 +52,25 @@ def stop_reason(run: TrainingRun, moment: Moment) -> str:
     names = {one.name for one in moments}
     rows = [row for row in run.usage.read(run.ref.benchmark, run.account) if row.moment in names]
     steps = [one.name for one in moments if one.kind == "step"]
-    costs = [spent([row.call for row in rows if row.moment == step], run.prices) for step in steps]
+    costs = [total_spending([row.call for row in rows if row.moment == step], run.prices) for step in steps]
     stored = Counter(row.share for row in rows)
     lost = sum(max(0, record.calls - stored[share]) for share, record in records.items() if record.moment in names)
-    total = spent([row.call for row in rows], run.prices)
-    return exceeded(total.model_copy(update={"calls": total.calls + lost}), costs, budget)
+    total = total_spending([row.call for row in rows], run.prices)
+    return stop_reason(total.model_copy(update={"calls": total.calls + lost}), costs, budget)
 
 
-def remaining_limits(run: TrainingRun) -> Left:
+def limits_of_run(run: TrainingRun) -> RemainingLimits:
     """Return the remaining budget, without stored calls and the tasks' shares."""
-    return left_of(run.config.budget, *held_by_share(run).values()) if run.config.budget.is_limited else NO_LIMIT
+    return (
+        remaining_limits(run.config.budget, *held_by_share(run).values()) if run.config.budget.is_limited else NO_LIMIT
+    )
 
 
-def held_by_share(run: TrainingRun) -> dict[str, Spent]:
+def held_by_share(run: TrainingRun) -> dict[str, Spending]:
     """Return the spending per share; calls count as recorded, even if not stored."""
     records, held = share_records(run), spent_by_share(run)
     for share, record in records.items():
-        stored = held.get(share, Spent())
+        stored = held.get(share, Spending())
         held[share] = stored.model_copy(update={"calls": max(stored.calls, record.calls)})
     return held
 
@@ -84,9 +86,9 @@ def shares_folder(run: TrainingRun) -> str:
     return run.keys.budget_shares(run.account)
 
 
-def spent_by_share(run: TrainingRun) -> dict[str, Spent]:
+def spent_by_share(run: TrainingRun) -> dict[str, Spending]:
     """Return the cost of the stored calls per share."""
-    total: defaultdict[str, Spent] = defaultdict(Spent)
+    total: defaultdict[str, Spending] = defaultdict(Spending)
     sums: defaultdict[tuple[str, Role, bool], list[int]] = defaultdict(lambda: [0, 0, 0])
     for share, role, batch, prompt, completion in run.usage.tokens(run.ref.benchmark, run.account):
         found = sums[share, role, batch]
@@ -94,19 +96,19 @@ def spent_by_share(run: TrainingRun) -> dict[str, Spent]:
     for (share, role, batch), (calls, prompt, completion) in sums.items():
         price = run.prices.get(role)
         usd = None if price is None else (BATCH_SHARE if batch else 1.0) * price.usd(prompt, completion)
-        total[share] = total[share].plus(Spent(calls=calls, tokens=prompt + completion, usd=usd))
+        total[share] = total[share].plus(Spending(calls=calls, tokens=prompt + completion, usd=usd))
     return dict(total)
 
 
-def total_spent(run: TrainingRun) -> Spent:
-    return Spent().plus(*spent_by_share(run).values())
+def total_spent(run: TrainingRun) -> Spending:
+    return Spending().plus(*spent_by_share(run).values())
 
 
 def budget_shortfall(run: TrainingRun, rollouts: int) -> str:
     """Return why the budget can't cover the rollouts at one call each, or ""."""
     if not rollouts:
         return ""
-    left = remaining_limits(run)
+    left = limits_of_run(run)
     if left.used_up:
         return f"{left.used_up} is used up"
     if left.calls is not None and left.calls < rollouts:
@@ -136,18 +138,18 @@ class BudgetShare:
         self._stage, self._task = f"{moment.name}/{stage}/", f"{moment.name}/{stage}/{task}/"
         self._id = f"{self._task}{attempt or uuid4().hex}" if self._limits.is_limited else ""
         self._lock = Lock()
-        self._left = Left(0, 0, 0.0) if self._id else NO_LIMIT
+        self._left = RemainingLimits(0, 0, 0.0) if self._id else NO_LIMIT
         self._refused = ""
         """The exhausted limit, once nothing is left for the task."""
         self._is_open = self._has_record = False
         self._recorded = 0
         """Calls that the record covers."""
-        self._spent = Spent()
+        self._spent = Spending()
         """Tokens and dollars of the counted calls."""
         self._stored: dict[str, int] = {}
         """Calls per part of the usage table; a part may be written again."""
 
-    def take(self, most: float) -> Left:
+    def take(self, most: float) -> RemainingLimits:
         """Take the share, up to `most` calls; return the task's remaining budget.
 
         Raises:
@@ -170,13 +172,13 @@ class BudgetShare:
                 self._take(AHEAD)
             if self._refused:
                 raise BudgetUsedUp(f"{self._refused} is used up")
-            self._left = self._left.minus(Spent(calls=1))
+            self._left = self._left.minus(Spending(calls=1))
 
     def count(self, call: ModelCall) -> None:
         """Count the tokens of a call that was made after `begin`."""
         with self._lock:
             if self._id:
-                cost = spent((call,), self._run.prices).model_copy(update={"calls": 0})
+                cost = total_spending((call,), self._run.prices).model_copy(update={"calls": 0})
                 self._spent, self._left = self._spent.plus(cost), self._left.minus(cost)
 
     @contextmanager
@@ -254,11 +256,11 @@ class BudgetShare:
         self._left = left._replace(calls=self._left.calls)
         self._refused = left.used_up or self._left.used_up
 
-    def _allowed(self, own: Spent) -> Left:
+    def _allowed(self, own: Spending) -> RemainingLimits:
         """Return the task's remaining budget."""
         held = held_by_share(self._run)
         held.pop(self._id, None)
-        others, beside = Spent(), Spent()
+        others, beside = Spending(), Spending()
         for share, amount in held.items():
             if share.startswith(self._task):
                 own = own.plus(amount)
@@ -266,7 +268,7 @@ class BudgetShare:
                 beside = beside.plus(amount)
             else:
                 others = others.plus(amount)
-        return share_of(self._limits, self._part, others=others, beside=beside, own=own)
+        return task_limits(self._limits, self._part, others=others, beside=beside, own=own)
 
     def _hold(self, made: int, calls: int) -> None:
         """Record the calls made so far plus `calls` more."""
@@ -282,7 +284,7 @@ class BudgetShare:
 class GatewayShare:
     """A gateway's part of a task's share; implements `Allotment`."""
 
-    def __init__(self, run: TrainingRun, left: Left) -> None:
+    def __init__(self, run: TrainingRun, left: RemainingLimits) -> None:
         price, self._run = run.prices.get("target"), run
         self.budget = RemainingBudget(
             calls=left.calls,
@@ -292,13 +294,13 @@ class GatewayShare:
             input_price=0.0 if price is None else price.input,
             output_price=0.0 if price is None else price.output,
         )
-        self.spent = Spent()
+        self.spent = Spending()
         self.is_complete = False
         """True once the gateway has ended and all its calls are counted."""
 
     def count(self, call: ModelCall) -> None:
         if self._run.config.budget.is_limited:
-            self.spent = self.spent.plus(spent((call,), self._run.prices))
+            self.spent = self.spent.plus(total_spending((call,), self._run.prices))
 
     def complete(self) -> None:
         """Release the unspent budget of a gateway that has ended, with all its calls counted."""

@@ -18,7 +18,7 @@ from skillopt_airflow.training.rollouts.evaluation import draws_of
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, chunks_of, cut, ids, parts_of, store_plan
 from skillopt_airflow.training.run import timing
 from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.spending import stop_reason
+from skillopt_airflow.training.run.spending import stop_reason_at
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             reflected=store.get_model(keys.reflected_items, ReflectedItems) if is_step else None,
             notes=() if notes is None else notes.edits,
             memory=store.get_text(run.keys.meta_skill(moment.epoch)) if leaves_memory(moment, config) else None,
-            stop=stop_reason(run, moment) or _why_unanswered(run, moment),
+            stop=stop_reason_at(run, moment) or _why_unanswered(run, moment),
         )
         row, state, versions, notes_report = pass_gate(given)
         for number, version in versions.items():

@@ -11,7 +11,7 @@ from skillopt_airflow.core.gate.item_scores import covers
 from skillopt_airflow.core.gate.measured_score import require_coverage
 from skillopt_airflow.core.run.state import Measured, RunState, seed_state
 from skillopt_airflow.core.run.timeline import Moment
-from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill, continued, seed_lines
+from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill, continue_origins, seed_lines
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import JsonObject, Split
 from skillopt_airflow.training.rollouts.evaluation import measured
@@ -92,7 +92,7 @@ def store_seed(run: TrainingRun, init: NamedSkill, seed: SkillDocument) -> None:
     moment = run.timeline[0].name
     lines = seed_lines(seed, moment)
     if init.version:
-        lines = continued(init.document, init.lines, init.run, seed, moment)
+        lines = continue_origins(init.document, init.lines, init.run, seed, moment)
     run.store.put_text(run.keys.skill(0), seed.text)
     run.store.put_model(run.keys.line_origins(0), LinesOfSkill(lines=lines))
 

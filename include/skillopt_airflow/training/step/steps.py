@@ -16,7 +16,7 @@ from skillopt_airflow.core.values.pictures import Pictures, PictureSizes, sizes
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import JsonObject, Patch, Rollout, Score, Split
 from skillopt_airflow.optimizer.aggregate import aggregate
-from skillopt_airflow.optimizer.answers import joined
+from skillopt_airflow.optimizer.answers import join_fallbacks
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, follow_ups, probes, questions
 from skillopt_airflow.optimizer.learning_rate import learning_rate, select
 from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, by_outcome, minibatches, reflect
@@ -90,7 +90,7 @@ def reflect_on_step(
         asked = _follow_ups(run, models, context.skill, minibatch, probed)
         exhibits = Exhibits(asked.by_item, *_pictures(run, minibatch))
         patch = reflect(models.optimizer, context, minibatch, optimizer, exhibits)
-        patch = patch.model_copy(update={"fallback": joined(asked.fallback, patch.fallback)})
+        patch = patch.model_copy(update={"fallback": join_fallbacks(asked.fallback, patch.fallback)})
         log.info("%s: %d edits, %d patterns", minibatch.name, len(patch.edits), len(patch.failure_patterns))
         return minibatch, patch
 
@@ -117,7 +117,7 @@ def _follow_ups(
     wanted = questions(models.optimizer, skill, chosen, run.prompt_room)
     seen = pictures(run, shown_items(run, Split.TRAIN, chosen))
     answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), seen)
-    return answered.model_copy(update={"fallback": joined(wanted.fallback, answered.fallback)})
+    return answered.model_copy(update={"fallback": join_fallbacks(wanted.fallback, answered.fallback)})
 
 
 def _pictures(run: TrainingRun, minibatch: Minibatch) -> tuple[PictureSizes, Mapping[str, Pictures]]:
