@@ -84,13 +84,13 @@ KINDS = (
 )
 MONTHS_NOTE = (
     f"Share of months of {MONTH} nights with a false claim about a champion, at alpha {ALPHA}: {MONTHS} simulated "
-    "months a cell, with the project's own verdict. `stale` is the test of `demote` against the seed skill instead of "
-    "the champion before. `drift` is claimed of a champion that is as good as when it was published, by "
-    "held-out items that decided nothing. For `keep` the share of nights counts, on which it is claimed of a champion "
-    "that is as good as the seed skill. ICC is the share of the items' variance that the items of a night share. "
-    "Differences of hard scores are -1, 0 and 1, on 30 % of the items unless a row says otherwise; those of soft "
-    "scores have a standard deviation of 20 points. Nights vary normally, or by one bad night in 17 that loses 16 "
-    "times what the others gain."
+    "months a cell, with the project's own verdict. `worse_than_seed` is the test of `regressed` against the seed"
+    " skill instead of the champion before. `below_published` is claimed of a champion that is as good as when it"
+    " was published, by held-out items that decided nothing. For `healthy` the share of nights counts, on which "
+    "it is claimed of a champion that is as good as the seed skill. ICC is the share of the items' variance that "
+    "the items of a night share. Differences of hard scores are -1, 0 and 1, on 30 % of the items unless a row "
+    "says otherwise; those of soft scores have a standard deviation of 20 points. Nights vary normally, or by one"
+    " bad night in 17 that loses 16 times what the others gain."
 )
 DELAYS_NOTE = (
     "Median number of nights until a champion is demoted that became worse than the one before it, by points of hard "
@@ -119,7 +119,7 @@ def false_alarms_of_fewer_items(before: int, after: int, months: int = MONTHS) -
         nights = [kind.night(random, before) for _ in range(60)]
         for _ in range(MONTH):
             nights.append(kind.night(random, after))
-            if decide_nights([], nights, None, ALPHA).verdict is NightVerdict.DEMOTE:
+            if decide_nights([], nights, None, ALPHA).verdict is NightVerdict.REGRESSED:
                 alarms += 1
                 break
     return alarms / months
@@ -131,7 +131,8 @@ def false_keeps(kind: Kind, size: int, months: int = MONTHS) -> float:
     for _ in range(months):
         nights = [kind.night(random, size) for _ in range(MONTH)]
         kept += sum(
-            decide_nights(nights[:last], None, None, ALPHA).verdict is NightVerdict.KEEP for last in range(1, MONTH + 1)
+            decide_nights(nights[:last], None, None, ALPHA).verdict is NightVerdict.HEALTHY
+            for last in range(1, MONTH + 1)
         )
     return kept / (months * MONTH)
 
@@ -198,7 +199,7 @@ def _drifts(random: Random, shared: float, published: int, size: int) -> bool:
     nights: list[NightMean] = []
     for _ in range(MONTH):
         nights.append(night_of_answers(random, size, shared, promise))
-        if decide_nights([], None, nights, ALPHA).verdict is NightVerdict.DRIFT:
+        if decide_nights([], None, nights, ALPHA).verdict is NightVerdict.BELOW_PUBLISHED:
             return True
     return False
 
@@ -207,7 +208,7 @@ def _demoted(random: Random, kind: Kind, size: int, good: int, drop: float, most
     nights = [kind.night(random, size) for _ in range(good)]
     for after in range(1, most + 1):
         nights.append(kind.night(random, size, -drop))
-        if decide_nights([], nights, None, ALPHA).verdict is NightVerdict.DEMOTE:
+        if decide_nights([], nights, None, ALPHA).verdict is NightVerdict.REGRESSED:
             return after
     return None
 

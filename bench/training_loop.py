@@ -35,7 +35,7 @@ class TrainingLoop:
         run = self.run
         seed = self.task("prepare", lambda: prepare_training(run, self.config))
         self.task("preflight", lambda: preflight(run, self._roll_out))
-        self._rollouts("evaluate_seed", seed)
+        self._rollouts("score_seed", seed)
         self.task("start", lambda: seed_and_final.start(run))
         self._rollouts("test_seed", self.task("plan_seed_test", lambda: seed_and_final.seed_test_plan(run)))
         for moment in run.timeline[1:-1]:
@@ -83,7 +83,7 @@ class TrainingLoop:
 
     def _slow_update(self, moment: Moment) -> None:
         self._speculate(moment)
-        self._rollouts(f"{moment.name}/rollout", self._plan(moment, "longitudinal", epoch_end.longitudinal))
+        self._rollouts(f"{moment.name}/rollout", self._plan(moment, "compare_epochs", epoch_end.compare_epochs))
         self._evaluate_and_gate(moment, self._plan(moment, "slow_update", epoch_end.slow_update))
 
     def _speculate(self, moment: Moment) -> None:

@@ -44,7 +44,7 @@ AIRFLOW = [command for block in BLOCKS for command in block.commands if command.
 
 @cache
 def dag_of(dag_id: str) -> DAG:
-    if dag_id == "cleanup":
+    if dag_id == "skillopt_cleanup":
         return cleanup_dag(["searchqa"], {"searchqa": benchmark_config("searchqa")})
     family, _, benchmark = dag_id.partition("_")
     return FACTORIES[family](benchmark, benchmark_config(benchmark))

@@ -73,7 +73,7 @@ def test_an_airflow_of_ones_own_has_the_benchmarks_that_are_listed(installed: Pa
     variables = {"PYTHONPATH": str(installed), "SKILLOPT_BENCHMARKS": str(folder)}
     found = dags_found(tmp_path / "skillopt.py", tmp_path, **variables)
     assert "train_mine" in found
-    assert {name.endswith("_mine") or "_mine_" in name for name in found if name != "cleanup"} == {True}
+    assert {name.endswith("_mine") or "_mine_" in name for name in found if name != "skillopt_cleanup"} == {True}
 
 
 def test_the_wheel_has_samples_and_seeds_and_nothing_of_the_local_platform(wheel: Path) -> None:

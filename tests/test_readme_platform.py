@@ -28,7 +28,7 @@ from tests.store.test_artifacts import provenance
 pytestmark = [pytest.mark.platform, pytest.mark.nightly]
 
 REGATE = "regate_searchqa"
-SCHEDULED = (REGATE, "cleanup")
+SCHEDULED = (REGATE, "skillopt_cleanup")
 SECONDS = 300
 
 

@@ -286,7 +286,7 @@ def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:
     off = Training.of(optimizer__use_slow_update=False, optimizer__use_meta_skill=False)
     on = Training.of(evaluation__early_reject=False)
     off(), on()
-    assert off.rollouts["longitudinal"] == 0
+    assert off.rollouts["compare_epochs"] == 0
     assert off.run.skill(0).region("SLOW_UPDATE") is None
     assert on.run.skill(0).region("SLOW_UPDATE") == ""
     text = SkillDocument(candidate(on, "slow_update/epoch_02"))

@@ -40,7 +40,7 @@ def test_it_has_the_projects_dags_and_pages_and_no_root(client: docker.DockerCli
     lines = [line for line in said(client, "bash", "-c", FOUND).splitlines() if line.startswith("[")]
     dags, errors, plugins = lines
     ids: set[Any] = {row["dag_id"] for row in json.loads(dags)}
-    assert {"train_searchqa", "train_searchqa_epoch", "regate_searchqa", "publish_docvqa", "cleanup"} <= ids
+    assert {"train_searchqa", "train_searchqa_epoch", "regate_searchqa", "publish_docvqa", "skillopt_cleanup"} <= ids
     assert errors == "[]"
     assert [row["name"] for row in json.loads(plugins)].count("skillopt") == 1
     assert client.images.get(NAME).attrs["Config"]["User"] == "50000:0"

@@ -81,11 +81,11 @@ def test_a_bad_benchmark_leaves_the_others_and_is_named(
     mine: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_benchmarks()
-    assert dags().keys() == ids_of("searchqa", "mine") | {"cleanup"}
+    assert dags().keys() == ids_of("searchqa", "mine") | {"skillopt_cleanup"}
     (mine / "benchmark.yaml").write_text(text)
     left = dags()
-    assert left.keys() == ids_of("searchqa") | {"cleanup"}
-    assert "benchmarks.mine" in left["cleanup"].task_dict
+    assert left.keys() == ids_of("searchqa") | {"skillopt_cleanup"}
+    assert "benchmarks.mine" in left["skillopt_cleanup"].task_dict
     with pytest.raises(ConfigError) as raised:
         check_benchmarks()
     assert str(raised.value).startswith(f"benchmark mine: {mine}/benchmark.yaml: {said}")
@@ -123,7 +123,7 @@ def test_airflow_shows_the_import_error_and_runs_the_dags_of_the_others(mine: Pa
     before, broken, repaired = printed(
         "import_error_probe", PROJECT / "dags", str(mine / "benchmark.yaml"), *texts, AIRFLOW_HOME=str(tmp_path)
     )
-    good = ids_of("searchqa") | {"cleanup"}
+    good = ids_of("searchqa") | {"skillopt_cleanup"}
     assert (before["errors"], before["runs"].keys()) == ({}, good | ids_of("mine"))
     assert list(broken["errors"]) == ["unreadable_benchmarks.py"]
     assert f"{mine}/benchmark.yaml: train.sed: no such key" in broken["errors"]["unreadable_benchmarks.py"]

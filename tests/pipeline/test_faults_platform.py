@@ -67,7 +67,7 @@ def faulty(own: RunningPlatform, plain_started: TrainedRun) -> Iterator[FaultyRu
         # It makes fewer tries of a call.
         wait_for_task(own, DAG, run.run_id, "preflight", "success")
         server.fails = True
-        wait_for_task(own, DAG, run.run_id, "evaluate_seed", "success")
+        wait_for_task(own, DAG, run.run_id, "score_seed", "success")
         server.delay = 1.5
         stored_before = rows_of_a_rollout_under_way(run)
         kill_workers(own)

@@ -57,14 +57,14 @@ def test_a_matrix_is_concluded_whatever_became_of_its_rollouts(batch: bool, oper
 
 def test_an_epochs_end_compares_then_reflects() -> None:
     dag = epoch_dag("searchqa", SMALL)
-    assert stages(dag, "slow_update") == ["longitudinal", "rollout", "slow_update", "evaluate", "gate"]
+    assert stages(dag, "slow_update") == ["compare_epochs", "rollout", "slow_update", "evaluate", "gate"]
     assert stages(dag, "meta_reflect") == ["meta_reflect", "evaluate", "gate"]
     for group in ("slow_update", "meta_reflect"):
         assert f"{group}.speculate" in dag.task_dict[f"{group}.gate"].upstream_task_ids
     several = epoch_dag("searchqa", TrainConfig.from_layers(SMALL.model_dump(), {"train": {"steps_per_epoch": 3}}))
     gates = {f"step_0{position}.gate" for position in (1, 2, 3)}
     # Behind every step, whichever of them the part has.
-    assert several.task_dict["slow_update.longitudinal"].upstream_task_ids == gates
+    assert several.task_dict["slow_update.compare_epochs"].upstream_task_ids == gates
     assert several.task_dict["slow_update.speculate"].upstream_task_ids == gates
     assert "slow_update.gate" in dag.task_dict["meta_reflect.meta_reflect"].upstream_task_ids
 
@@ -102,7 +102,7 @@ def test_tasks_that_need_an_engine_have_a_queue_of_their_own() -> None:
         tasks = [*train_dag("searchqa", dags).tasks, *epoch_dag("searchqa", dags).tasks]
         tasks += evaluate_dag("searchqa", dags).tasks + regate_dag("searchqa", dags).tasks
         queued = {task.task_id for task in tasks if task.queue == "engine"}
-        needing = {"prepare", "prepare_night", "preflight", "evaluate_seed", "publication.measure", "step_01.rollout"}
+        needing = {"prepare", "prepare_night", "preflight", "score_seed", "publication.measure", "step_01.rollout"}
         assert queued == set() if plain else needing <= queued
         assert not {"report", "finish", "conclude", "step_01.gate", "step_01.update", "publication.publish"} & queued
 
@@ -119,7 +119,7 @@ def test_tasks_that_ask_target_or_optimizer_have_one_pool() -> None:
     tasks = epoch_dag("searchqa", config).tasks
     pooled = {task.task_id for task in tasks if task.pool == "provider"}
     assert {"step_01.update", "slow_update.slow_update", "meta_reflect.meta_reflect", "step_01.rollout"} < pooled
-    assert not {"step_01.gate", "slow_update.longitudinal"} & pooled
+    assert not {"step_01.gate", "slow_update.compare_epochs"} & pooled
     assert {task.pool_slots for task in tasks} == {1}
 
 

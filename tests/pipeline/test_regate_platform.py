@@ -168,8 +168,8 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(mo
     assert [row.night.date for row in rows] == [date(day) for day in range(1, NIGHTS + 1)]
     former, champion = sorted({row.night.champion.version for row in rows})
     before = [row for row in rows if row.night.date < date(CHANGE)]
-    assert {row.judgement.verdict for row in before[4:]} == {NightVerdict.KEEP}
-    demoted = [row for row in rows if row.judgement.verdict is NightVerdict.DEMOTE]
+    assert {row.judgement.verdict for row in before[4:]} == {NightVerdict.HEALTHY}
+    demoted = [row for row in rows if row.judgement.verdict is NightVerdict.REGRESSED]
     assert len(demoted) == 1
     assert date(CHANGE) <= demoted[0].night.date <= date(CHANGE + 5)
     assert demoted[0].night.champion.version == champion
@@ -189,7 +189,7 @@ def test_a_healthy_champion_is_kept_on_all_nights(platform: Any) -> None:
     month.backfill(days[0], days[-1])
     rows = month.ledger()
     assert [row.night.date for row in rows] == [date(day) for day in days]
-    assert {row.judgement.verdict for row in rows[4:]} == {NightVerdict.KEEP}
+    assert {row.judgement.verdict for row in rows[4:]} == {NightVerdict.HEALTHY}
     assert month.artifacts.champion.read() == champion
 
 
@@ -201,7 +201,7 @@ def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: An
     for day in days:
         month.backfill(day, day)
         row = month.ledger()[-1]
-        if row.judgement.verdict is NightVerdict.DEMOTE:
+        if row.judgement.verdict is NightVerdict.REGRESSED:
             break
     assert month.artifacts.champion.read() == before
     # The night is over; who has to approve finds a DAG run that waits.

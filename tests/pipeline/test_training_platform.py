@@ -87,13 +87,13 @@ def test_cleaning_up_leaves_the_parts_of_the_last_day_and_every_row(platform: An
     usual = TrainedRun(platform, trained.run_id)
     place = trajectories_of("", "searchqa")
     before, parts = trajectories(usual), usual.store.list_keys(place)
-    platform.api.wait_for_dag("cleanup")
-    set_paused(platform, "cleanup", paused=False)
+    platform.api.wait_for_dag("skillopt_cleanup")
+    set_paused(platform, "skillopt_cleanup", paused=False)
     try:
-        run_id = platform.api.trigger("cleanup")
-        assert platform.api.wait("cleanup", run_id, seconds=120) == "success"
+        run_id = platform.api.trigger("skillopt_cleanup")
+        assert platform.api.wait("skillopt_cleanup", run_id, seconds=120) == "success"
     finally:
-        set_paused(platform, "cleanup", paused=True)
+        set_paused(platform, "skillopt_cleanup", paused=True)
     assert parts
     assert parts == usual.store.list_keys(place)
     columns = ["split", "item_id", "skill_sha256", "draw", "stored", "hard"]

@@ -33,27 +33,27 @@ from tests.rollout.single_item import program_inputs, trajectories
 def test_worker_and_image_are_of_one_program_until_either_gets_another_adapter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = image_program("alfworld", declared_benchmark=False)
+    here = image_program("alfworld", declared=False)
     assert here.startswith(f"protocol-{PROTOCOL}/image-")
     image.stage_program(image.ROOT, tmp_path)
     monkeypatch.setattr(benchmarks, "project", lambda: tmp_path / "skillopt_airflow" / "project")
-    assert image_program("alfworld", declared_benchmark=False) == here
+    assert image_program("alfworld", declared=False) == here
     worlds = benchmarks.folder("alfworld") / "worlds.py"
     worlds.write_text(worlds.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
-    assert image_program("alfworld", declared_benchmark=False) != here
+    assert image_program("alfworld", declared=False) != here
 
 
 @pytest.mark.parametrize("benchmark", ["searchqa", "alfworld"])
 def test_the_projects_own_images_are_told_what_they_have_to_have(benchmark: str) -> None:
     config = benchmark_config(benchmark)
     told = rollout_settings(benchmark, config, "openai-chat", "m")
-    assert told.image_program == image_program(benchmark, declared_benchmark=False)
+    assert told.image_program == image_program(benchmark, declared=False)
     mine = TrainConfig.from_layers(config.model_dump(), {"sandbox": {"image": "registry.example/mine:1"}})
     assert rollout_settings(benchmark, mine, "openai-chat", "m").image_program == ""
 
 
 def test_of_a_declared_task_nothing_is_in_the_image() -> None:
-    assert image_program("nowhere", declared_benchmark=True) == f"protocol-{PROTOCOL}"
+    assert image_program("nowhere", declared=True) == f"protocol-{PROTOCOL}"
 
 
 @pytest.mark.parametrize(

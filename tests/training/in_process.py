@@ -47,7 +47,7 @@ from skillopt_airflow.training.run.run_record import RunRef
 from tests.training.local_store import LocalStore
 
 PROJECT = Path(__file__).parents[2]
-BEFORE_STEPS = ("prepare", "preflight", "evaluate_seed", "start", "plan_seed_test", "test_seed")
+BEFORE_STEPS = ("prepare", "preflight", "score_seed", "start", "plan_seed_test", "test_seed")
 Reply = Callable[[str, str, str], Any]
 """What the optimizer answers by stage, prompt and tool name; None leaves it to the stand-in."""
 

@@ -11,7 +11,7 @@ from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow
 
-NOT_IN_THE_LOOP = {"publication.approve", "leave_out"}
+NOT_IN_THE_LOOP = {"publication.approve", "skip_unused_steps"}
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_a_run_that_goes_on_shows_how_far_it_is(viewer: TestClient, monkeypatch:
     address = path(training.run.ref.run)
     assert (viewer.get(address).status_code, "No report yet" in viewer.get(address).text) == (404, True)
     for task, words in (
-        ("prepare", "Beginning: evaluate_seed"),
+        ("prepare", "Beginning: score_seed"),
         ("steps/step_0002/plan", "<strong>1 of 2 steps</strong>"),
     ):
         training.interrupt_after = task

@@ -511,7 +511,7 @@ def test_a_dag_run_has_the_page_as_a_tab(browser: TestClient, monkeypatch: pytes
     path = rollout_list.DAG_RUN_ROUTE.format(dag_id="train_searchqa", run_id="run")
     assert items(get(browser, path, **STEP)) == VAL
     # Airflow shows the tab on runs of other teams' DAGs, too.
-    assert "train_<benchmark>" in text(get_stored(browser, path.replace("train_searchqa", "cleanup")))
+    assert "train_<benchmark>" in text(get_stored(browser, path.replace("train_searchqa", "skillopt_cleanup")))
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: None)
     assert "has no run run" in text(get(browser, path, 404))
 

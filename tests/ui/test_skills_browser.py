@@ -65,7 +65,7 @@ def into_the_frame(page: Page, *parts: str) -> None:
 def test_skills_are_one_click_away_in_the_navigation(pages: Page) -> None:
     pages.open("/")
     pages.click((By.CSS_SELECTOR, "a[href$='plugin/skillopt-skills']"))
-    into_the_frame(pages, BENCHMARK, OLD, NEW, "demote", "2026-10-06", "alarm at")
+    into_the_frame(pages, BENCHMARK, OLD, NEW, "regressed", "2026-10-06", "alarm at")
     pages.click((By.LINK_TEXT, BENCHMARK))
     pages.wait_for_text("Champion history", "v0005")
     # Airflow's own address follows, so that it can be passed on.

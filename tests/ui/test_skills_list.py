@@ -33,7 +33,7 @@ def test_a_line_tells_champion_score_tokens_night_and_evidence(viewer: TestClien
     first, *others = rows(page)
     for part in ("searchqa", TARGET, "v0002", "of manual__2026-09-02", "0.6500 (0.5500 to 0.7500)", "40 items", "≈ 2"):
         assert part in first
-    assert "demote 2026-10-20" in first
+    assert "regressed 2026-10-20" in first
     assert re.search(r"CUSUM \d+\.\d, alarm at 9\.4", first)
     assert "of v0002" not in first
     assert "Evidence of a decline over 20 nights" in page.xpath("//tbody//svg/@aria-label")[0]

@@ -1,4 +1,4 @@
-"""`cleanup`: removes old data of all benchmarks' trainings and nights."""
+"""`skillopt_cleanup`: removes old data of all benchmarks' trainings and nights."""
 
 import logging
 from collections.abc import Mapping, Sequence

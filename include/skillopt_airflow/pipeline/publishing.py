@@ -108,7 +108,9 @@ def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
 def publish_form(config: TrainConfig) -> dict[str, Param]:
     """Return the fields for the run, the model, the rules of publishing, and an unusual storage."""
     asked = {
-        "run": Param(type="string", minLength=1, description="Run of the training, as named in its report."),
+        "run": Param(
+            type="string", minLength=1, description="Training to publish: its Airflow run ID, or its name in the report."
+        ),
         "target": Param(
             None, type=["string", "null"], description="Another target model than the run's; the gate measures on it."
         ),
@@ -191,12 +193,13 @@ class RollbackApproval(Approval):
 def open_finished(benchmark: str) -> JsonObject:
     """Return the reference of the form's run, with the form's target and rules."""
     from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_ref, publishing_rules
+    from skillopt_airflow.store.keys import run_name
     from skillopt_airflow.training.run.run_record import RunRef
 
     with fail_on_wrong_input():
         asked = checked_form(get_current_context())
         storage = params.run_config(benchmark_config(benchmark), asked).storage
-        ref = RunRef(benchmark=benchmark, run=asked["run"], storage=storage)
+        ref = RunRef(benchmark=benchmark, run=run_name(asked["run"]), storage=storage)
         run = open_run(ref)
         try:
             run.state(run.timeline[-1])

@@ -64,7 +64,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         prepared: Any = tasks.prepare.override(**engine_queue(config))(benchmark)
         run = prepared["run"]
         tried = preflight(config, run)
-        seed = evaluations(config, "evaluate_seed", run, prepared)
+        seed = evaluations(config, "score_seed", run, prepared)
         seed_test: Any = tasks.plan_seed_test(run)
         test_seed = evaluations(config, "test_seed", run, seed_test)
         epochs = epoch_runs(benchmark, config.train, run)
@@ -92,7 +92,7 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
         epoch_dag_id(benchmark), doc, benchmark, config, on_failure_callback=None, user_defined_macros=macros
     ) as dag:
         room = steps_in_part(config.train)
-        tasks.leave_out(THIS_RUN, room)
+        tasks.skip_unused_steps(THIS_RUN, room)
         batch, gates = tasks.plan(THIS_RUN), []
         for position in range(1, room + 1):
             batch = training_step(batch, position, config)
@@ -119,9 +119,9 @@ def epoch_end(steps: list[Any], config: TrainConfig) -> None:
     It follows all steps, because missing ones are skipped before the others begin.
     """
     with TaskGroup("slow_update"):
-        longitudinal: Any = tasks.longitudinal(THIS_RUN)
+        compare_epochs: Any = tasks.compare_epochs(THIS_RUN)
         slow_update = tasks.slow_update.override(pool=config.sandbox.pool)(THIS_RUN)
-        chain(steps, longitudinal, rollouts(config, "rollout", THIS_RUN, longitudinal), slow_update)
+        chain(steps, compare_epochs, rollouts(config, "rollout", THIS_RUN, compare_epochs), slow_update)
         guided = evaluate_and_gate(slow_update, "slow_update", config)
         chain(steps, speculation(config, THIS_RUN, "slow_update"), guided)
     with TaskGroup("meta_reflect"):

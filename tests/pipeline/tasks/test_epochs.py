@@ -67,7 +67,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
     monkeypatch.setattr(tasks, "open_run", lambda _: TrainingRun(ref, training.models))
     monkeypatch.setattr(TrainingRun, "epoch_end", lambda run, kind: Moment(kind=kind, epoch=1, step=2))
     monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped=""))
-    for module, stage in ((steps, "rollout"), (epoch_end, "longitudinal"), (epoch_end, "meta_reflect")):
+    for module, stage in ((steps, "rollout"), (epoch_end, "compare_epochs"), (epoch_end, "meta_reflect")):
         monkeypatch.setattr(module, stage, lambda run, moment: CHUNKS)
     triggered(monkeypatch, airflow, f"{TRAINING}__epoch_01")
     return airflow
@@ -92,7 +92,7 @@ def behind(monkeypatch: pytest.MonkeyPatch, *later: str, instances: Sequence[str
 BEGINNING: dict[str, Callable[[], Any]] = {
     "plan": lambda: tasks.plan.function({}),
     "gate": lambda: tasks.gate.function({}, 1),
-    "longitudinal": lambda: tasks.longitudinal.function({}),
+    "compare_epochs": lambda: tasks.compare_epochs.function({}),
     "meta_reflect": lambda: tasks.meta_reflect.function({}),
 }
 """The tasks that begin something, as far as they get."""
@@ -156,7 +156,7 @@ def skipped_by(task: Callable[[], Any]) -> list[Any]:
     return list(skipped.value.tasks)
 
 
-LATER = ("step_02.rollout", "step_02.gate", "slow_update.longitudinal", "slow_update.gate", "meta_reflect.gate")
+LATER = ("step_02.rollout", "step_02.gate", "slow_update.compare_epochs", "slow_update.gate", "meta_reflect.gate")
 
 
 @pytest.mark.nightly
@@ -203,7 +203,7 @@ def test_the_steps_that_a_part_has_not_are_skipped_before_the_others_begin(
     # Of an earlier attempt, in which the part had all steps.
     mapped = [f"step_{position:02d}.{name}_0" for position in (1, 2, 3) for name in ("rollout", "evaluate")]
     behind(monkeypatch, instances=[*dag.task_ids, *mapped], dag=dag)
-    skipped = skipped_by(lambda: tasks.leave_out.function({}, 3))
+    skipped = skipped_by(lambda: tasks.skip_unused_steps.function({}, 3))
     groups = {f"step_{position:02d}" for position in range(steps + 1, 4)}
     instances = [one for one in skipped if not isinstance(one, str)]
     names = [one for one in skipped if isinstance(one, str)]
@@ -218,7 +218,7 @@ def test_an_epoch_of_which_every_part_is_gone_through_leaves_out_nothing(monkeyp
     knobs = {"optimizer__use_slow_update": False, "optimizer__use_meta_skill": False}
     part_of(monkeypatch, {"epoch": 2}, train__num_epochs=3, train__speculative_rollout=True, **knobs)
     behind(monkeypatch, dag=epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 2}})))
-    tasks.leave_out.function({}, 2)
+    tasks.skip_unused_steps.function({}, 2)
 
 
 @pytest.mark.parametrize(("epochs_of_run", "later"), [(1, ["epoch_02", "epoch_03"]), (3, None)])
@@ -263,7 +263,7 @@ def test_a_meta_reflection_that_is_not_wanted_is_skipped_once_the_slow_update_ha
 @pytest.mark.slow
 def test_an_epoch_whose_end_fails_has_failed(tmp_path: Path) -> None:
     dags = dags_of(tmp_path, DAG_FILE)
-    fail = ("slow_update.longitudinal", "slow_update.slow_update", "slow_update.gate", "step_01.update")
+    fail = ("slow_update.compare_epochs", "slow_update.slow_update", "slow_update.gate", "step_01.update")
     states = printed("epoch_probe", dags, *fail, "nothing")
     assert states == dict.fromkeys(fail, "failed") | {"nothing": "success"}
 

@@ -83,7 +83,7 @@ def test_a_hopeless_chunk_is_not_tried_again_by_airflow(prepared: ServedTraining
     server.status = 404
     run = prepared.run.ref.model_dump(mode="json")
     with pytest.raises(AirflowFailException, match=r"^8 of 8 items: model_error: .*404.* connection skillopt_target"):
-        ThreadChunk(task_id="evaluate_seed", run=run, chunk=chunk).execute(CONTEXT)
+        ThreadChunk(task_id="score_seed", run=run, chunk=chunk).execute(CONTEXT)
     assert server.calls < 20
 
 

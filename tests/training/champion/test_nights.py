@@ -184,7 +184,7 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(ni
         if declined(rows[-1]):
             break
     last = rows[-1]
-    assert last.judgement.verdict is NightVerdict.DEMOTE
+    assert last.judgement.verdict is NightVerdict.REGRESSED
     seen = alias_to_demote(last, nights.all(), nights.artifacts.champion.read())
     assert seen is not None
     run = nights.run(last)
@@ -442,8 +442,8 @@ def test_a_drop_that_all_contenders_share_is_seen_in_the_champions_own_score(nig
     nights.promised = Promise(score=0.9, low=0.8)
     broken = [[record | {"answers": ["nobody knows"]} for record in healthy(day)] for day in range(1, 8)]
     rows = [nights.night(date(day), records) for day, records in enumerate(broken, 1)]
-    assert {row.judgement.verdict for row in rows[:2]} == {NightVerdict.WATCH}
-    assert rows[-1].judgement.verdict is NightVerdict.DRIFT
+    assert {row.judgement.verdict for row in rows[:2]} == {NightVerdict.INCONCLUSIVE}
+    assert rows[-1].judgement.verdict is NightVerdict.BELOW_PUBLISHED
     assert rows[-1].judgement.reason.startswith("below its published score, and no rival is better, CUSUM ")
     assert alias_to_demote(rows[-1], nights.all(), nights.artifacts.champion.read()) is None
     assert [nights.tells(row) for row in rows].count(True) == 1

@@ -51,7 +51,7 @@ def test_broken_rollouts_stop_a_night_before_it_is_settled() -> None:
     with pytest.raises(DataQualityError, match=r"^regate-\S+ on fresh: .*hard score.* in seed skill, draw 0 row "):
         conclude_night(run)
     assert run.store.list_keys("regate/") == []
-    assert "failed, the run was stopped" in run.store.get_text(run.keys.quality_page)
+    assert "failed, run stopped" in run.store.get_text(run.keys.quality_page)
 
 
 def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:

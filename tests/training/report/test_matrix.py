@@ -125,7 +125,7 @@ def test_all_that_is_named_wrongly_is_told_at_once() -> None:
         "budget.max_usd = 0.166667",
         "connection skillopt_target",
     ]
-    assert f"the target {OTHER} and the judge openai-chat:judge;" in told[4]
+    assert f"the target {OTHER} and the judge openai-chat:judge" in told[4]
     # What may pass is not told beside what stays.
     assert not isinstance(raised.value, EngineUnavailable)
     assert not training.store.objects

@@ -130,9 +130,9 @@ def changes(values: list[Any]) -> Iterator[Any]:
 
 def test_each_task_is_seen_in_its_order(watched: Watched) -> None:
     step = ["rollout", "update", "evaluate", "gate"]
-    slow = ["longitudinal", "rollout", "slow_update", "evaluate", "gate"]
+    slow = ["compare_epochs", "rollout", "slow_update", "evaluate", "gate"]
     meta = ["meta_reflect", "evaluate", "gate"]
-    expected = ["Beginning: prepare", "Beginning: evaluate_seed"]
+    expected = ["Beginning: prepare", "Beginning: score_seed"]
     for epoch in (1, 2):
         expected += [f"Step {epoch}: {task}" for task in step]
         expected += [f"Slow update, epoch {epoch}: {task}" for task in slow]

@@ -59,9 +59,9 @@ def test_every_moment_of_a_finished_run_has_its_stages(trained: TrainingRun) -> 
     assert found == {
         "Beginning": ["seed", "test"],
         "Step 1": ["evaluate", "rollout"],
-        "Slow update, epoch 1": ["evaluate", "longitudinal"],
+        "Slow update, epoch 1": ["evaluate", "compare_epochs"],
         "Step 2": ["evaluate", "rollout"],
-        "Slow update, epoch 2": ["evaluate", "longitudinal"],
+        "Slow update, epoch 2": ["evaluate", "compare_epochs"],
         "End": ["final", "test"],
     }
 

@@ -119,15 +119,15 @@ def _deviations(nights: Sequence[NightMean]) -> Iterator[float]:
 class NightVerdict(StrEnum):
     """The verdict on the champion after a night."""
 
-    KEEP = "keep"
+    HEALTHY = "healthy"
     """Better than the seed skill."""
-    WATCH = "watch"
+    INCONCLUSIVE = "inconclusive"
     """No significant change."""
-    DEMOTE = "demote"
+    REGRESSED = "regressed"
     """Now worse than the previous champion."""
-    STALE = "stale"
+    WORSE_THAN_SEED = "worse_than_seed"
     """Now worse than the seed skill, so it does harm."""
-    DRIFT = "drift"
+    BELOW_PUBLISHED = "below_published"
     """Below its published score, and no rival is better: check the data and the model."""
 
 
@@ -170,19 +170,19 @@ def decide_nights(
     to_previous = None if against_previous is None else decline(against_previous)
     to_promise = None if against_promise is None else decline(against_promise)
     claims = (
-        _Claim(NightVerdict.DEMOTE, "worse than the previous champion", to_previous),
-        _Claim(NightVerdict.STALE, "worse than the seed skill", to_seed),
-        _Claim(NightVerdict.DRIFT, "below its published score, and no rival is better", to_promise),
+        _Claim(NightVerdict.REGRESSED, "worse than the previous champion", to_previous),
+        _Claim(NightVerdict.WORSE_THAN_SEED, "worse than the seed skill", to_seed),
+        _Claim(NightVerdict.BELOW_PUBLISHED, "below its published score, and no rival is better", to_promise),
     )
     claim = next((one for one in claims if one.height is not None and one.height >= alarm), None)
     nights = min(len(against_seed), recent)
     if claim is not None:
         verdict, reason = claim.verdict, f"{claim.what}, CUSUM {claim.height:.1f}, at least {alarm:.1f}"
     elif better is not None and better <= alpha:
-        verdict, reason = NightVerdict.KEEP, f"better than the seed skill, p = {better:.2g} over {nights} nights"
+        verdict, reason = NightVerdict.HEALTHY, f"better than the seed skill, p = {better:.2g} over {nights} nights"
     else:
         p = "no two nights yet" if better is None else f"p = {better:.2g} over {nights} nights, above {alpha:g}"
-        verdict, reason = NightVerdict.WATCH, f"nothing certain: better than the seed skill, {p}"
+        verdict, reason = NightVerdict.INCONCLUSIVE, f"nothing certain: better than the seed skill, {p}"
     return NightDecision(
         verdict=verdict,
         reason=reason,

@@ -43,4 +43,4 @@ regate_dag_id = _ids("regate_{}")
 
 
 def cleanup_dag_id() -> str:
-    return prefixed("cleanup")
+    return prefixed("skillopt_cleanup")

@@ -62,7 +62,7 @@ def plan(run: JsonObject) -> list[JsonObject]:
 
 
 @task
-def leave_out(run: JsonObject, room: int) -> None:
+def skip_unused_steps(run: JsonObject, room: int) -> None:
     """Skip steps and batches ahead of the graph that the part lacks, before they would begin.
 
     A waiting task costs the scheduler about 1 ms per loop, and a task that skips itself costs a process.
@@ -111,13 +111,13 @@ def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
 
 
 @task(trigger_rule="none_failed")
-def longitudinal(run: JsonObject) -> list[JsonObject]:
+def compare_epochs(run: JsonObject) -> list[JsonObject]:
     """Return the chunks of the sampled training items under the last skills of two epochs."""
-    from skillopt_airflow.training.step.epoch_end import longitudinal
+    from skillopt_airflow.training.step.epoch_end import compare_epochs
 
     opened, moment = moment_at(run, "slow_update")
     check_training(opened.ref.benchmark)
-    return longitudinal(opened, moment)
+    return compare_epochs(opened, moment)
 
 
 @task(trigger_rule="none_failed")

@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 
 DECLINES: Mapping[NightVerdict, str] = {
-    NightVerdict.DEMOTE: "declined",
-    NightVerdict.STALE: "declined",
-    NightVerdict.DRIFT: "drifted",
+    NightVerdict.REGRESSED: "declined",
+    NightVerdict.WORSE_THAN_SEED: "declined",
+    NightVerdict.BELOW_PUBLISHED: "drifted",
 }
 """Verdicts that emit an event, once per champion, and the word for each."""
 DEMOTED = "demoted on "
@@ -181,7 +181,7 @@ def claim_report(run: TrainingRun, news: JsonObject) -> bool:
 def alias_to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | None) -> Alias | None:
     """Return the alias to move back, for the newest night and the measured champion only."""
     night = row.night
-    if row.judgement.verdict is not NightVerdict.DEMOTE or champion is None:
+    if row.judgement.verdict is not NightVerdict.REGRESSED or champion is None:
         return None
     if champion.sha256 != night.champion.sha256:
         log.info("%s was measured, %s is the champion now: nothing to do", night.champion.version, champion.version)

@@ -243,7 +243,7 @@ def _rollouts(config: TrainConfig, sizes: Mapping[Split, int], steps_in_epoch: i
         "speculate": batches * train.rollouts_per_item if train.speculative_rollout else 0,
         "follow_up": steps * probes if config.gradient.use_deep_reflect else 0,
         "evaluate": candidates * val,
-        "longitudinal": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
+        "compare_epochs": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         "final": val,
         "test": rules.most_tested(train.num_epochs) * limited[Split.TEST] * rules.draws,
         "publish": 2 * limited[publish_split(limited)] * config.publishing.draws,

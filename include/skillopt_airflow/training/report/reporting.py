@@ -27,7 +27,7 @@ STAGES: Mapping[str, str] = {
     "evaluate": "candidate on the selection split",
     "rollout": "batch",
     "seed": "seed on the selection split",
-    "longitudinal": "skills of two epochs",
+    "compare_epochs": "skills of two epochs",
     "final": "last skill on the selection split",
     "test": "test",
     "score": "scoring",
@@ -242,7 +242,7 @@ def _examples(run: TrainingRun, best: Measured) -> tuple[Example, ...]:
 FIRST_TASKS: Mapping[MomentKind, str] = {
     "seed": "prepare",
     "step": "rollout",
-    "slow_update": "longitudinal",
+    "slow_update": "compare_epochs",
     "meta_reflect": "meta_reflect",
     "final": "measure_last",
 }
@@ -284,7 +284,7 @@ def _documents(keys: MomentKeys) -> Sequence[tuple[str, str]]:
     """Return a moment's documents in storage order, each with the task that follows."""
     return (
         (keys.plan("rollout"), "rollout"),
-        (keys.plan("longitudinal"), "rollout"),
+        (keys.plan("compare_epochs"), "rollout"),
         (keys.reflected_items, "update"),
         (keys.merged_patch, "update"),
         (keys.comparison, "slow_update"),
@@ -293,5 +293,5 @@ def _documents(keys: MomentKeys) -> Sequence[tuple[str, str]]:
         (keys.plan("final"), "evaluate_last"),
         (keys.plan("test"), "test"),
         # The seed's test runs next to it.
-        (keys.plan("seed"), "evaluate_seed"),
+        (keys.plan("seed"), "score_seed"),
     )

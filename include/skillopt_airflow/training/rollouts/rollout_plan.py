@@ -19,7 +19,7 @@ PlanKind = Literal[
     "rollout",
     "speculate",
     "evaluate",
-    "longitudinal",
+    "compare_epochs",
     "final",
     "test",
     "score",

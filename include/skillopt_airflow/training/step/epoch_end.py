@@ -21,15 +21,15 @@ from skillopt_airflow.training.step.candidate import propose
 log = logging.getLogger(__name__)
 
 
-def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+def compare_epochs(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan the sampled training items under the last skills of the previous and this epoch.
 
     Equal skills run once. The first epoch has no comparison.
     """
     skills = [run.keys.skill(version) for version in sorted(set(_pair(run, moment)))]
-    chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, ids(_sampled(run, moment)))
+    chunks = chunks_of(run.config, "compare_epochs", skills, Split.TRAIN, ids(_sampled(run, moment)))
     chunks = chunks if moment.compares else []
-    return store_plan(run, moment, "longitudinal", chunks)
+    return store_plan(run, moment, "compare_epochs", chunks)
 
 
 def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:

@@ -119,7 +119,7 @@ def start(run: TrainingRun) -> RunState:
     """
     moment, seed = run.timeline[0], run.skill(0)
     evaluation = measured(run, Split.VAL, seed)
-    rules, advice = run.config.evaluation, "clear evaluate_seed and all tasks after it to retry these"
+    rules, advice = run.config.evaluation, "clear score_seed and all tasks after it to retry these"
     require_coverage(evaluation, rules, "the seed skill on the selection split", advice)
     state = seed_state(moment, Measured(version=0, sha256=seed.sha256, evaluation=evaluation))
     log.info("seed skill: %.4f on %d items", evaluation.gate_mean(rules), evaluation.size)
