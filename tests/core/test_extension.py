@@ -47,14 +47,14 @@ from pathlib import Path
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.upstream import Upstream
-from skillopt_airflow.models.providers import Connected, check_sampling, http_upstream, spoken_by
+from skillopt_airflow.models.providers import ModelConnection, check_sampling, http_upstream, for_harness
 from skillopt_airflow.rollout.program import run
 from skillopt_airflow.rollout.settings import RolloutSettings
 
 config = TrainConfig.from_layers({"model": {"harness": "echo", "temperature": 0.5}})
-connected = Connected(conn_id="c", conn_type="pydanticai", host="http://own/v1", password="", extra={},
+connected = ModelConnection(conn_id="c", conn_type="pydanticai", host="http://own/v1", password="", extra={},
                       provider="openai-chat", model="m")
-upstream = spoken_by("echo", connected, http_upstream(connected))
+upstream = for_harness("echo", connected, http_upstream(connected))
 try:
     check_sampling(upstream, config.model)
 except ConfigError as error:
@@ -73,7 +73,7 @@ print(config.image, json.loads(Path("out/trajectories.jsonl").read_text())["answ
 @pytest.mark.nightly
 def test_a_harness_is_one_file_and_one_line(tmp_path: Path) -> None:
     line = """    "echo": Harness(
-        "skillopt_airflow.rollout.echo:Echo", image="echo:latest", wire_format="anthropic", is_cli=True
+        "skillopt_airflow.rollout.harnesses.echo:Echo", image="echo:latest", wire_format="anthropic", is_cli=True
     ),
 """
     lines = {"HARNESSES: Mapping[str, Harness] = {\n": line}

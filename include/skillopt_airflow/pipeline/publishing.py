@@ -109,7 +109,9 @@ def publish_form(config: TrainConfig) -> dict[str, Param]:
     """Return the fields for the run, the model, the rules of publishing, and an unusual storage."""
     asked = {
         "run": Param(
-            type="string", minLength=1, description="Training to publish: its Airflow run ID, or its name in the report."
+            type="string",
+            minLength=1,
+            description="Training to publish: its Airflow run ID or its name in the report.",
         ),
         "target": Param(
             None, type=["string", "null"], description="Another target model than the run's; the gate measures on it."

@@ -13,8 +13,8 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.values.types import Split, Status
 from skillopt_airflow.gateway import web_search
 from skillopt_airflow.gateway.web_search import SearchUpstream
-from skillopt_airflow.training.run.run import TrainingRun
-from skillopt_airflow.training.run.run_documents import PER_TURN, StoredSearches, run_search, search_settings
+from skillopt_airflow.training.run.run import TrainingRun, search_settings
+from skillopt_airflow.training.run.run_documents import PER_TURN, StoredSearches, run_search
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.gateway.search_rig import KEY, SearchServer, search_server
 from tests.training.in_process import InProcessConnections

@@ -21,6 +21,7 @@ from skillopt_airflow.core.values.types import (
     Item,
     ItemFile,
     ItemRef,
+    JsonObject,
     Rollout,
     RolloutResult,
     Split,
@@ -34,7 +35,6 @@ from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.run.connections import published_skills
-from skillopt_airflow.training.run.run_documents import search_settings
 from skillopt_airflow.training.run.run_record import RunRecord, RunRef
 
 if TYPE_CHECKING:
@@ -410,3 +410,19 @@ def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> 
 
 def pictures(run: TrainingRun, items: Iterable[Item]) -> Mapping[str, Pictures]:
     return {item.id: contents(run, [file for file in item.files if file.picture]) for item in items}
+
+
+def search_settings(config: TrainConfig, created: str) -> JsonObject:
+    """Return the search settings that affect a rollout; empty without web search.
+
+    Args:
+        created: start of the run, in ISO 8601.
+    """
+    if config.search.conn_id is None:
+        return {}
+    return {"search": config.search.model_dump(mode="json"), "search_day": search_day(created)}
+
+
+def search_day(created: str) -> str:
+    """Return the day of a run's searches: its first day, so that all candidates get equal results."""
+    return created[: len("2026-01-31")]

@@ -10,6 +10,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.types import JsonObject, canonical_json, sha256
 from skillopt_airflow.store.keys import searches_of
+from skillopt_airflow.training.run.run import TrainingRun, search_day
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
     from skillopt_airflow.gateway.web_search import WebSearch
     from skillopt_airflow.store.data.corpora import SourceCorpus, StoredCorpus
     from skillopt_airflow.store.objects import ObjectStore
-    from skillopt_airflow.training.run.run import TrainingRun
 
 
-def store_corpus(run: "TrainingRun", config: TrainConfig) -> str:
+def store_corpus(run: TrainingRun, config: TrainConfig) -> str:
     """Store the corpus of data.corpus unless it's stored; return its hash, or "" without a corpus.
 
     Raises:
@@ -40,7 +40,7 @@ def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> "S
     return None if address is None else SourceCorpus(address, benchmarks.folder(benchmark), client)
 
 
-def stored_corpus(run: "TrainingRun") -> "StoredCorpus | None":
+def stored_corpus(run: TrainingRun) -> "StoredCorpus | None":
     """Return the run's corpus, if it has one, and mark it as used for the cleanup.
 
     Raises:
@@ -94,7 +94,7 @@ class StoredSearches:
         return f"{self._folder}{sha256(canonical_json([self._shaping, query]))[:32]}.json"
 
 
-def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
+def run_search(run: TrainingRun, items: int) -> "WebSearch | None":
     """Return the web search for a task with this number of items; None if the run has none."""
     search = run.config.search
     if search.conn_id is None:
@@ -107,19 +107,3 @@ def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
         memory=StoredSearches(run.store, folder, search.model_dump(mode="json")),
         left=items * run.config.model.max_turns * PER_TURN,
     )
-
-
-def search_settings(config: TrainConfig, created: str) -> JsonObject:
-    """Return the search settings that affect a rollout; empty without web search.
-
-    Args:
-        created: start of the run, in ISO 8601.
-    """
-    if config.search.conn_id is None:
-        return {}
-    return {"search": config.search.model_dump(mode="json"), "search_day": search_day(created)}
-
-
-def search_day(created: str) -> str:
-    """Return the day of a run's searches: its first day, so that all candidates get equal results."""
-    return created[: len("2026-01-31")]
