@@ -141,7 +141,7 @@ def test_whose_word_counts_is_a_knob(use: str, score: float) -> None:
     page = trained.store.get_text(trained.run.keys.report)
     if use == "rules":
         assert view.judging is None
-        assert "Who scored the answers" not in page
+        assert "Scoring of the answers" not in page
         return
     assert view.judging is not None
     tested = len(trained.run.item_refs(Split.TEST))
@@ -151,7 +151,7 @@ def test_whose_word_counts_is_a_knob(use: str, score: float) -> None:
     for one in view.judging.sample:
         assert one.question.startswith(f"What is {one.item_id}?")
         assert one.references[0] in ANSWERS
-    assert ("Rules first" in page) is (use == "rules_first")
+    assert ("only the answers that the rules" in page) is (use == "rules_first")
     assert [(cost.role, cost.calls) for cost in view.costs if cost.role == "judge"] == [("judge", calls)]
 
 
