@@ -16,7 +16,7 @@ from sqlalchemy.pool import StaticPool
 from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import RegateKeys
-from skillopt_airflow.ui import buckets
+from skillopt_airflow.ui import access
 from skillopt_airflow.ui.pages import app
 from tests import page_data
 from tests.training.local_store import LocalStore
@@ -30,7 +30,7 @@ class Shelf:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stores: dict[str, LocalStore] = {}
-        monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: self.bucket(bucket))
+        monkeypatch.setattr(access, "open_bucket", lambda storage, bucket: self.bucket(bucket))
 
     def bucket(self, name: str) -> LocalStore:
         return self.stores.setdefault(name, LocalStore())

@@ -14,7 +14,7 @@ from skillopt_airflow.core.values.types import Grade, Item, Message, Rollout, Sc
 from skillopt_airflow.store.data.items import save_items
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.tables.rollout_table import RolloutTable
-from skillopt_airflow.ui import buckets, rollout_list
+from skillopt_airflow.ui import access, rollout_list
 from tests.store.stored_rollouts import OTHER, SKILL, rollout_key
 from tests.training.local_store import LocalStore
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
@@ -54,7 +54,7 @@ def stored(text: str, item_id: str) -> LocalStore:
 
 def pages(viewer: TestClient, monkeypatch: pytest.MonkeyPatch, store: LocalStore, text: str) -> list[str]:
     """Lists, one with the text in its filters, the item beside another skill, and the item alone."""
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: store)
+    monkeypatch.setattr(access, "open_bucket", lambda storage, bucket: store)
     asked = {"skill": SKILL[:12], "split": "val", "other": OTHER[:12]}
     short = text[:200]
     addresses = [
@@ -100,7 +100,7 @@ def test_a_line_of_a_megabyte_says_how_much_of_it_is_missing(
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_address_may_say_anything(viewer: TestClient, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: stored("a", "a"))
+    monkeypatch.setattr(access, "open_bucket", lambda storage, bucket: stored("a", "a"))
     text = HOSTILE[name][:5000]
     filters, places = ("other", "task_type", "moment", "stage", "text"), ("skill", "target", "harness")
     for fields in (filters, places[1:], places[:1]):

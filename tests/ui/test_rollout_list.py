@@ -28,7 +28,7 @@ from skillopt_airflow.training.champion.publication import PublicationPlan, plan
 from skillopt_airflow.training.rollouts.rollout_plan import store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
-from skillopt_airflow.ui import buckets, rollout_list, rollout_query
+from skillopt_airflow.ui import access, rollout_list, rollout_query
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.reports import DagRunRow, row_of
 from tests import page_data
@@ -75,7 +75,7 @@ def run_in(store: LocalStore) -> TrainingRun:
 def begun(monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> StoredRun:
     """A run with eight items a split in a bucket of its own, which the pages read from now on."""
     store = LocalStore()
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: store)
+    monkeypatch.setattr(access, "open_bucket", lambda storage, bucket: store)
     made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
     return store_run(run_in(store), configured("searchqa", knobs), made)
 
@@ -115,7 +115,7 @@ def failed(item: Item) -> Rollout:
 @pytest.fixture
 def browser(store: LocalStore, trained: StoredRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     before = dict(store.objects)
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: store)
+    monkeypatch.setattr(access, "open_bucket", lambda storage, bucket: store)
     log_in(monkeypatch)
     with TestClient(app) as client:
         yield client
@@ -351,7 +351,7 @@ def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.Monkey
 def test_an_evaluation_shows_the_rollouts_of_each_cell(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = MatrixTraining(configured("searchqa", {"evaluation.test_limit": 8}), name=scoring_name("matrix"))
     matrix.matrix(matrix_asked())
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: matrix.store)
+    monkeypatch.setattr(access, "open_bucket", lambda storage, bucket: matrix.store)
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({}, None))
     path = rollout_list.DAG_RUN_ROUTE.format(dag_id="evaluate_searchqa", run_id="matrix")
     for cell, target in enumerate((TARGET, OTHER)):
@@ -484,7 +484,7 @@ def test_a_skill_without_rollouts_of_the_model_that_is_named_shows_no_other_s(
 def test_rollouts_that_are_gone_and_buckets_without_any(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "there are no rollouts of skill" in text(get(browser, SKILL, 404, skill="0" * 12))
     assert "there is no rollout of such an item" in text(get(browser, expected=404, mark="0123456789abcdef"))
-    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: LocalStore())
+    monkeypatch.setattr(access, "open_bucket", lambda storage, bucket: LocalStore())
     assert "Nothing is stored yet" in text(get(browser, expected=404))
     page = get(browser, SKILL)
     assert "No rollouts yet" in text(page)

@@ -17,8 +17,14 @@ from skillopt_airflow.pipeline.tasks.params import run_storage
 from skillopt_airflow.store.keys import MatrixKeys, RunKeys, night_name, run_name, scoring_name
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run_record import RunRef
-from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run, training_of
-from skillopt_airflow.ui.buckets import CachedConnections, open_bucket
+from skillopt_airflow.ui.access import (
+    CachedConnections,
+    benchmark_of,
+    may_read,
+    may_read_dag_run,
+    open_bucket,
+    training_of,
+)
 from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page, page
 
 REPORT_ROUTE = "/runs/{benchmark}/{run}/report"

@@ -24,7 +24,7 @@ from skillopt_airflow.report.view import Part
 from skillopt_airflow.store.keys import cell_name, publication_name, run_name
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run_record import RunRef
-from skillopt_airflow.ui import buckets
+from skillopt_airflow.ui import access
 from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run
 from skillopt_airflow.ui.pages import MAX_CHARS, PRIVATE, app, dag_run_tab, message_page, page
 from skillopt_airflow.ui.reports import DagRunRow, checked_run, row_of
@@ -315,7 +315,7 @@ def skill_rollouts(request: Request, benchmark: str, query: RolloutParams) -> Re
     from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
 
     storage = benchmark_config(benchmark).storage
-    partitions = RolloutPartitions(buckets.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)
+    partitions = RolloutPartitions(access.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)
     last = max(1, math.ceil(len(partitions) / PAGE_ROWS))
     number = min(query.page, last)
     shown = partitions[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]

@@ -14,7 +14,7 @@ from skillopt_airflow.training.prepare.benchmark_settings import benchmark_confi
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run import PRIVATE_SPLITS, TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
-from skillopt_airflow.ui import buckets
+from skillopt_airflow.ui import access
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,7 +145,7 @@ def of_run(ref: RunRef, query: RolloutQuery) -> Subject:
     from skillopt_airflow.training.champion.publication import as_published
     from skillopt_airflow.training.report import reporting
 
-    run = TrainingRun(ref, buckets.CachedConnections())
+    run = TrainingRun(ref, access.CachedConnections())
     moments = reporting.reached_moments(run)
     stage = reporting.find_stage(run, moments, query.moment, query.stage)
     if stage.splits and stage.name.startswith(reporting.PUBLICATION):
@@ -234,7 +234,7 @@ def of_skill(benchmark: str, query: RolloutQuery) -> Subject:
     from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
 
     config = benchmark_config(benchmark)
-    store, prefix = buckets.open_bucket(config.storage, config.storage.bucket), config.storage.prefix
+    store, prefix = access.open_bucket(config.storage, config.storage.bucket), config.storage.prefix
     browser, partitions = RolloutBrowser(store, prefix), RolloutPartitions(store, prefix)
     available = partitions.of_skill(benchmark, query.skill[:DIGITS], query.target)
     one = _closest(available, query, config.model.harness)
@@ -242,7 +242,7 @@ def of_skill(benchmark: str, query: RolloutQuery) -> Subject:
     if not variants:
         raise DataError(f"the rollouts of skill {query.skill!r} have just been deleted")
     variant = variants[min(query.variant, len(variants) - 1)]
-    published = published_skills(buckets.CachedConnections(), config.storage, benchmark, one.target).list_versions()
+    published = published_skills(access.CachedConnections(), config.storage, benchmark, one.target).list_versions()
     names = _names(published, [*partitions.comparable_skills(one), one.skill])
     other = query.other[:DIGITS]
     other = other if other in names and other != one.skill else ""

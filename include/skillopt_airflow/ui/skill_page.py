@@ -116,7 +116,7 @@ def matches(row: SkillRow, query: str) -> bool:
 
 def buckets_of(config: TrainConfig) -> "Buckets":
     from skillopt_airflow.training.report.skill_overview import Buckets
-    from skillopt_airflow.ui.buckets import open_bucket
+    from skillopt_airflow.ui.access import open_bucket
 
     storage = config.storage
     return Buckets(open_bucket(storage, storage.bucket), open_bucket(storage, storage.artifact_bucket), storage.prefix)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.store.data.datasets import read_records
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.store.data.parquet_cells import Cell, Cells
+from skillopt_airflow.store.data.record_files import Cell, Cells
 from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:

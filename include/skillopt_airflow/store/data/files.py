@@ -11,8 +11,8 @@ from skillopt_airflow.core.config.resource_groups import DataGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import ItemFile
 from skillopt_airflow.store.data.datasets import folder_of
-from skillopt_airflow.store.data.parquet_cells import Cell, Cells
 from skillopt_airflow.store.data.places import ANY, locate
+from skillopt_airflow.store.data.record_files import Cell, Cells
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
 
