@@ -127,8 +127,7 @@ def test_the_tree_in_contributing_is_true() -> None:
         named.add(parent / folder if line.startswith(" ") else parent)
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     folders = {Path(name).parts[0] for name in tracked.split("\0") if "/" in name and not name.startswith(".")}
-    rooms = {path.parent.relative_to(PACKAGE) for path in PACKAGE.glob("*/**/__init__.py")}
-    packages = rooms - {Path("optimizer/prompts")}
+    packages = {path.parent.relative_to(PACKAGE) for path in PACKAGE.glob("*/**/__init__.py")}
     inside = {Path("include") / folder for folder in packages} | {Path("local/standin")}
     assert named == {Path(folder) for folder in folders} | inside
 

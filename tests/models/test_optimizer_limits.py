@@ -21,9 +21,9 @@ from skillopt_airflow.core.errors import AnswerCut, ModelError, ModelTooSlow, Pr
 from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.models.model_errors import is_unavailable
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.learning_rate import Ranking
 from skillopt_airflow.optimizer.reflect import Reflection
+from skillopt_airflow.optimizer.sections import load_prompt
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.models.rambling_server import RamblingServer
 
@@ -46,7 +46,7 @@ STAGES = ("preflight", "rank", "judge", "reflect", "reflect_rewrite", "rewrite")
 
 def test_every_limit_is_that_of_a_stage() -> None:
     for stage in sampling._MAX_TOKENS:
-        assert prompts.load(stage)
+        assert load_prompt(stage)
 
 
 @pytest.mark.parametrize(

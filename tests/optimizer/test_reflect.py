@@ -9,8 +9,8 @@ from skillopt_airflow.core.config.training_groups import OptimizerGroup
 from skillopt_airflow.core.errors import AnswerCut, PromptTooLong
 from skillopt_airflow.core.run.state import BufferEntry, StepBuffer
 from skillopt_airflow.core.values.types import Edit, FailurePattern, Message, Note, Patch, Rollout
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, minibatches, reflect
+from skillopt_airflow.optimizer.sections import load_prompt
 from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp
 
 PLAIN = OptimizerGroup()
@@ -55,7 +55,7 @@ def test_an_analyst_of_several_tries_is_told_to_compare_them() -> None:
         return optimizer.instructions[0]
 
     once, twice = told(rollout("a"), rollout("b")), told(rollout("a"), rollout("a", 1.0), rollout("b"))
-    assert twice == once + prompts.load("several_tries")
+    assert twice == once + load_prompt("several_tries")
 
 
 def test_of_the_tries_of_an_item_only_the_failed_ones_are_told_in_the_scorers_words() -> None:
@@ -291,7 +291,7 @@ def test_an_answer_that_was_cut_is_asked_for_again_briefly() -> None:
     patch = reflect(optimizer, context(), FAILURES, PLAIN)
     assert [(edit.op, edit.content) for edit in patch.edits] == [("append", "- one"), ("append", "- two lines")]
     assert "token limit" in patch.fallback
-    assert optimizer.instructions[1] == prompts.load("reflect_brief")
+    assert optimizer.instructions[1] == load_prompt("reflect_brief")
     assert len(optimizer.calls[1][1]) < len(optimizer.calls[0][1])
     twice = reflect(ScriptedOptimizer(AnswerCut("cut"), AnswerCut("cut again")), context(), FAILURES, PLAIN)
     assert (twice.edits, twice.fallback) == ((), "reflect failure-2: cut again")
@@ -300,7 +300,7 @@ def test_an_answer_that_was_cut_is_asked_for_again_briefly() -> None:
 def test_a_success_is_asked_about_again_in_the_same_words() -> None:
     optimizer = ScriptedOptimizer(AnswerCut("cut"), {"rules": ["one"]})
     assert [edit.content for edit in reflect(optimizer, context(), SUCCESSES, PLAIN).edits] == ["- one"]
-    assert optimizer.instructions[1] == optimizer.instructions[0] + prompts.load("shorter")
+    assert optimizer.instructions[1] == optimizer.instructions[0] + load_prompt("shorter")
 
 
 HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)

@@ -284,7 +284,7 @@ def model_of(connection: ModelConnection) -> "Model":
 
     upstream = None if is_translated(connection) else upstream_of(connection)
     if upstream is not None and upstream.identity is not None:
-        from skillopt_airflow.models.azure import azure_model
+        from skillopt_airflow.models.optimizer import azure_model
 
         return azure_model(upstream, upstream.identity)
     model = provider_model(connection.conn_id, f"{connection.provider}:{connection.model}", _arguments(connection))

@@ -1,4 +1,7 @@
-"""The optimizer model: structured answers through pydantic-ai, with retries and one usage row per request."""
+"""The optimizer model: structured answers through pydantic-ai, with retries and one usage row per request.
+
+Also has the model of an Azure connection with an identity, which Airflow's hook doesn't support.
+"""
 
 import json
 import logging
@@ -8,14 +11,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from openai import AsyncAzureOpenAI, AsyncOpenAI
 from pydantic import BaseModel, JsonValue
 from pydantic_ai import Agent, ModelRetry, PromptedOutput, ToolOutput
 from pydantic_ai.capabilities import Hooks
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart, UserContent
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers.azure import AzureProvider
 from pydantic_ai.settings import ModelSettings
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
@@ -26,8 +31,12 @@ from skillopt_airflow.core.values.model_protocols import Output
 from skillopt_airflow.core.values.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.values.text import clean_parts, storable, storable_json
 from skillopt_airflow.core.values.types import JsonObject, ModelCall
+from skillopt_airflow.gateway.backends import EntraToken
+from skillopt_airflow.gateway.translation import without_environment
+from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from skillopt_airflow.models.metering import MeteredModel
 from skillopt_airflow.models.model_errors import FAILURES, LimitTooLow, NoAnswer, project_error
+from skillopt_airflow.models.providers import AZURE_DIALECTS
 from skillopt_airflow.tasks.scoring.json_fields import json_values, parse_json
 
 MAX_WRAPPERS = 6
@@ -269,3 +278,29 @@ def _content(prompt: str, pictures: Pictures) -> Prompt:
     for name, picture in pictures.items():
         content += [f"Picture {name}:", BinaryContent(picture, media_type=Picture(picture).media_type)]
     return [prompt, *content] if content else prompt
+
+
+class IdentityProvider(AzureProvider):
+    """Closes its client, which the base class doesn't."""
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        await self.client.close()
+        return await super().__aexit__(*error)
+
+
+def azure_model(upstream: Upstream, identity: AzureIdentity) -> Model:
+    """Return the model of an Azure connection, for one `async with` block."""
+    token = EntraToken(identity)
+    client = (
+        AsyncAzureOpenAI(
+            base_url=upstream.base_url, api_version=upstream.query["api-version"], azure_ad_token_provider=token.get
+        )
+        if upstream.deployments
+        else AsyncOpenAI(base_url=upstream.base_url, api_key=token.get)
+    )
+    # The base class accepts both clients, but its annotation names only the one for dated API versions.
+    provider = IdentityProvider(openai_client=cast("AsyncAzureOpenAI", client))
+    name = next(provider for provider, dialect in AZURE_DIALECTS.items() if dialect == upstream.dialect)
+    return infer_model(
+        f"{name}:{upstream.model}", provider_factory=lambda _: without_environment(provider, has_url=True)
+    )

@@ -10,10 +10,9 @@ from skillopt_airflow.core.values.edits import new_notes
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, Patch, SourceType
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import ModelAnswer, fallback_text, join_fallbacks
 from skillopt_airflow.optimizer.proposals import Priority, ProposedEdit, flaw_of_edit, unite, without_duplicates
-from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
+from skillopt_airflow.optimizer.sections import edits_section, load_prompt, meta_skill_section, prompt_of, section
 
 
 class MergedEdit(ProposedEdit):
@@ -82,7 +81,7 @@ def merge(
         section("skill", skill), section("priority", priority), edits_section(edits), meta_skill_section(meta_skill)
     )
     try:
-        answer = optimizer.ask("merge", prompts.load("merge"), prompt, MergedPatch)
+        answer = optimizer.ask("merge", load_prompt("merge"), prompt, MergedPatch)
     except ModelOutputError as error:
         return Patch(edits=without_duplicates(edits), fallback=fallback_text(f"merge {priority}", [str(error)]))
     united, flaws = _united(answer.edits, edits, SkillDocument(skill))

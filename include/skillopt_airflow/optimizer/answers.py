@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.text import flaw_of_text, plain, visible
 from skillopt_airflow.core.values.types import SEPARATOR
-from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.sections import load_prompt
 
 
 class ModelAnswer(BaseModel):
@@ -111,4 +111,4 @@ def check_answers(optimizer: Optimizer) -> None:
         ModelOutputError: no answer fits the schema.
         ModelError: the provider didn't answer.
     """
-    optimizer.ask("preflight", prompts.load("preflight"), "Are you ready?", ReadyAnswer)
+    optimizer.ask("preflight", load_prompt("preflight"), "Are you ready?", ReadyAnswer)

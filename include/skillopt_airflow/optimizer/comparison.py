@@ -13,7 +13,6 @@ from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.pictures import NO_SIZES, PictureSize, PictureSizes
 from skillopt_airflow.core.values.skill import without_markers
 from skillopt_airflow.core.values.types import Edit, Message, Rollout, Score, UnitInterval, Value
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
     MAX_MEMORY_CHARS,
     MAX_SENTENCES_CHARS,
@@ -22,7 +21,7 @@ from skillopt_airflow.optimizer.answers import (
     fallback_text,
     flaw_of,
 )
-from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
+from skillopt_airflow.optimizer.sections import Question, ask_fitting, load_prompt, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import Piece, Quote, as_quotes, conversation, quotes_section
 
 PairPolicy = Literal["mixed", "changed", "unchanged"]
@@ -207,7 +206,7 @@ def slow_update(
     first = prompt_of(compared_skills(skill, previous), section("guidance", guidance))
     question = Question(
         "slow_update",
-        prompts.load("slow_update"),
+        load_prompt("slow_update"),
         lambda most: prompt_of(first, comparison_section(comparison, most - len(first))),
     )
     try:

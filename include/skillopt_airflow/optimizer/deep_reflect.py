@@ -10,7 +10,6 @@ from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.values.model_protocols import Optimizer, Target
 from skillopt_airflow.core.values.pictures import Pictures
 from skillopt_airflow.core.values.types import Message, Rollout, SourceType, Value
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
     MAX_MEMORY_CHARS,
     MAX_SENTENCES_CHARS,
@@ -19,7 +18,7 @@ from skillopt_airflow.optimizer.answers import (
     flaw_of,
 )
 from skillopt_airflow.optimizer.reflect import by_outcome
-from skillopt_airflow.optimizer.sections import Question, ask_fitting, prompt_of, section
+from skillopt_airflow.optimizer.sections import Question, ask_fitting, load_prompt, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, item_ids_of, numbers_of, trajectories_section
 
 
@@ -68,7 +67,7 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], roo
     first, numbers = section("skill", skill), numbers_of(rollouts)
     question = Question(
         "deep_reflect",
-        prompts.load("deep_reflect"),
+        load_prompt("deep_reflect"),
         lambda most: prompt_of(first, trajectories_section(rollouts, most - len(first))),
     )
     try:

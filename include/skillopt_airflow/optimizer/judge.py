@@ -5,9 +5,8 @@ from skillopt_airflow.core.config.training_groups import EvaluationGroup, JudgeU
 from skillopt_airflow.core.errors import ConfigError, ModelOutputError
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.types import Grade, JsonObject, Value, Verdict, sha256
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import clipped
-from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
+from skillopt_airflow.optimizer.sections import json_section, load_prompt, prompt_of, section
 from skillopt_airflow.tasks.grading import GradingRequest, is_quote, process_score, rests_on_answer
 from skillopt_airflow.tasks.protocols import AsksJudge, Benchmark
 
@@ -36,7 +35,7 @@ class TakenSteps(Value):
 
 def judge_instructions() -> str:
     """Return the judge's prompts, on which all grades depend."""
-    return prompts.load(STAGE) + prompts.load(STEPS_STAGE)
+    return load_prompt(STAGE) + load_prompt(STEPS_STAGE)
 
 
 def grade(judge: Optimizer, request: GradingRequest) -> Grade:
@@ -58,7 +57,7 @@ def grade(judge: Optimizer, request: GradingRequest) -> Grade:
     wrong: list[str] = []
     for _ in range(TRIES):
         asked = prompt_of(prompt, json_section("unusable_quotes", wrong)) if wrong else prompt
-        found = judge.ask(STAGE, prompts.load(STAGE), asked, Verdict)
+        found = judge.ask(STAGE, load_prompt(STAGE), asked, Verdict)
         if rests_on_answer(found, answer):
             return Grade(grade=found.grade, quote=found.quote, reason=clipped(found.reason, MAX_REASON_CHARS))
         wrong.append(clipped(found.quote))
@@ -72,7 +71,7 @@ def _process(judge: Optimizer, request: GradingRequest) -> Grade:
     answer, shown = _shown(request.answer)
     paths = json_section("paths", [list(path) for path in request.paths])
     prompt = prompt_of(json_section("question", request.question), paths, shown)
-    found = judge.ask(STEPS_STAGE, prompts.load(STEPS_STAGE), prompt, TakenSteps).taken
+    found = judge.ask(STEPS_STAGE, load_prompt(STEPS_STAGE), prompt, TakenSteps).taken
     quoted = {(one.path, one.step): one.quote for one in found if is_quote(one.quote, answer)}
     share = process_score(request.paths, quoted.keys())
     return Grade(

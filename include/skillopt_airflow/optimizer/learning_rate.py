@@ -11,13 +11,13 @@ from skillopt_airflow.core.run.state import StepBuffer
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.types import Edit, JsonObject, Patch, Score
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MAX_SENTENCES_CHARS, ModelAnswer, clipped, fallback_text
 from skillopt_airflow.optimizer.sections import (
     budget_section,
     buffer_section,
     edits_section,
     json_section,
+    load_prompt,
     meta_skill_section,
     prompt_of,
     section,
@@ -45,7 +45,7 @@ def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, m
         section("skill", skill), budget_section(most), edits_section(patch.edits), meta_skill_section(meta_skill)
     )
     try:
-        answer = optimizer.ask("rank", prompts.load("rank"), prompt, Ranking)
+        answer = optimizer.ask("rank", load_prompt("rank"), prompt, Ranking)
     except ModelOutputError as error:
         return _by_rule(patch, most, str(error))
     if not any(0 <= index < len(patch.edits) for index in answer.order):
@@ -112,7 +112,7 @@ def learning_rate(
         meta_skill_section(meta_skill),
     )
     try:
-        answer = optimizer.ask("learning_rate", prompts.load("learning_rate"), prompt, RateAnswer)
+        answer = optimizer.ask("learning_rate", load_prompt("learning_rate"), prompt, RateAnswer)
     except ModelOutputError as error:
         return ChosenRate(rate=most, fallback=fallback_text("learning_rate", [str(error)]))
     if not 0 <= answer.learning_rate <= most:

@@ -9,7 +9,6 @@ from skillopt_airflow.core.gate.decision import Action
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, Patch, Value
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MAX_MEMORY_CHARS, ModelAnswer, fallback_text, flaw_of
 from skillopt_airflow.optimizer.comparison import MAX_ROOM, Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
@@ -19,6 +18,7 @@ from skillopt_airflow.optimizer.sections import (
     bare_edit,
     budget_section,
     json_section,
+    load_prompt,
     prompt_of,
     section,
 )
@@ -57,7 +57,7 @@ def meta_reflect(optimizer: Optimizer, skill: str, epoch_steps: Sequence[EpochSt
         return Patch()
     prompt = prompt_of(section("skill", skill), budget_section(budget), epoch_steps_section(epoch_steps))
     try:
-        answer = optimizer.ask("meta_reflect", prompts.load("meta_reflect"), prompt, MetaReflection)
+        answer = optimizer.ask("meta_reflect", load_prompt("meta_reflect"), prompt, MetaReflection)
     except ModelOutputError as error:
         return Patch(fallback=fallback_text("meta_reflect", [str(error)]))
     kept, flaws = sift(answer.edits, SkillDocument(skill), budget)
@@ -101,7 +101,7 @@ def meta_skill(
         left = most - len(first) - len(last)
         return prompt_of(first, "" if comparison.empty else comparison_section(comparison, left), last)
 
-    question = Question("meta_skill", prompts.load("meta_skill"), prompt_in)
+    question = Question("meta_skill", load_prompt("meta_skill"), prompt_in)
     try:
         answer, _ = ask_fitting(optimizer, question, min(room, MAX_ROOM), MemoryAnswer)
     except ModelOutputError as error:

@@ -17,7 +17,6 @@ from skillopt_airflow.core.run.state import StepBuffer
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument, without_markers
 from skillopt_airflow.core.values.types import Edit, FailurePattern, Note, Patch, Rollout, Score, SourceType, Value
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
     MAX_ENTRIES,
     MAX_SENTENCES_CHARS,
@@ -38,6 +37,7 @@ from skillopt_airflow.optimizer.sections import (
     budget_section,
     buffer_section,
     json_section,
+    load_prompt,
     meta_skill_section,
     prompt_of,
     section,
@@ -272,7 +272,7 @@ class _Analyst:
         for _ in range(1, self.context.rounds):
             draft = answer
             try:
-                answer, _ = self._ask(prompts.load("second_look"), draft, MIN_ROOM)
+                answer, _ = self._ask(load_prompt("second_look"), draft, MIN_ROOM)
             except ModelOutputError as error:
                 flaws.append(f"the draft stays: {error}")
                 break
@@ -282,15 +282,15 @@ class _Analyst:
         return patch.model_copy(update={"fallback": join_fallbacks(fallback_text(self.name, flaws), patch.fallback)})
 
     def _ask(self, further: str, draft: Answer | None, least: int) -> tuple[Answer, bool]:
-        several = prompts.load("several_tries") if self.minibatch.repeats else ""
+        several = load_prompt("several_tries") if self.minibatch.repeats else ""
         answer_type, shorter = _ANSWERS[self.stage]
         has_brief = shorter is BriefReflection and self.minibatch.source_type == "failure"
         question = Question(
             self.stage,
-            prompts.load(self.stage) + several + further,
+            load_prompt(self.stage) + several + further,
             partial(self._prompt, "" if draft is None else json_section("draft", draft.model_dump(mode="json"))),
             self.exhibits.labeled_pictures(self.numbers),
-            Question("reflect_brief", prompts.load("reflect_brief"), self._brief_prompt) if has_brief else None,
+            Question("reflect_brief", load_prompt("reflect_brief"), self._brief_prompt) if has_brief else None,
         )
         return ask_fitting(self.optimizer, question, self.context.room, answer_type, shorter, least)
 

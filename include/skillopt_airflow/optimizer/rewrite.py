@@ -10,7 +10,6 @@ from skillopt_airflow.core.values.edits import apply_edits, consolidated_edit, n
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument, without_markers
 from skillopt_airflow.core.values.types import Edit, Note, Patch, Value
-from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
     MAX_SENTENCES_CHARS,
     MAX_SKILL_CHARS,
@@ -22,7 +21,14 @@ from skillopt_airflow.optimizer.answers import (
     one_line,
 )
 from skillopt_airflow.optimizer.proposals import unite
-from skillopt_airflow.optimizer.sections import buffer_section, edits_section, json_section, prompt_of, section
+from skillopt_airflow.optimizer.sections import (
+    buffer_section,
+    edits_section,
+    json_section,
+    load_prompt,
+    prompt_of,
+    section,
+)
 
 
 class Consolidation(Value):
@@ -56,7 +62,7 @@ def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: i
         section("skill", skill), json_section("notes", [note.text for note in notes]), section("most", str(most))
     )
     try:
-        answer = optimizer.ask("consolidate", prompts.load("consolidate"), prompt, ConsolidatedNotes)
+        answer = optimizer.ask("consolidate", load_prompt("consolidate"), prompt, ConsolidatedNotes)
     except ModelOutputError as error:
         return Consolidation(notes=tuple(notes), fallback=fallback_text("consolidate", [str(error)]))
     united, flaws = _united(answer.notes, notes)
@@ -113,7 +119,7 @@ def rewrite(optimizer: Optimizer, skill: str, patch: Patch, buffer: StepBuffer) 
         return patch
     prompt = prompt_of(section("skill", skill), edits_section(patch.edits), buffer_section(buffer))
     try:
-        body = optimizer.ask("rewrite", prompts.load("rewrite"), prompt, RewrittenBody).body
+        body = optimizer.ask("rewrite", load_prompt("rewrite"), prompt, RewrittenBody).body
     except ModelOutputError as error:
         return patch.also(fallback_text("rewrite", [str(error)]))
     # Applying the edit removes the markers and reports it.

@@ -6,6 +6,7 @@ the benchmark's author.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -17,7 +18,6 @@ from skillopt_airflow.core.run.state import BufferEntry, StepBuffer
 from skillopt_airflow.core.values.model_protocols import Optimizer, Output
 from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.values.types import Edit, JsonObject
-from skillopt_airflow.optimizer import prompts
 
 MAX_CHARS = 200_000
 """About 50,000 tokens of English; longer prompts cost attention and money."""
@@ -25,6 +25,11 @@ CHARS_PER_TOKEN = 1.5
 """English has about four; a lower number leaves room for other languages and for the answer."""
 MIN_ROOM = 4_000
 """Prompts aren't shortened below this number of characters."""
+
+
+def load_prompt(stage: str) -> str:
+    """Return the instructions of a stage, prompts/<stage>.md."""
+    return files(__package__).joinpath("prompts", f"{stage}.md").read_text(encoding="utf-8")
 
 
 def prompt_room(gradient: GradientGroup, prices: Prices) -> int:
@@ -50,7 +55,7 @@ class Question(NamedTuple):
 
     @property
     def when_cut(self) -> "Question":
-        less = self._replace(instructions=self.instructions + prompts.load("shorter"))
+        less = self._replace(instructions=self.instructions + load_prompt("shorter"))
         return less if self.brief is None else self.brief
 
 
