@@ -201,8 +201,10 @@ def triggered(platform: Any, run: Callable[[Block], None], block: Block) -> list
         alike = [row for row in begun if row["dag_id"] == one.dag_id and row["conf"].items() >= conf.items()]
         by_hand = [row for row in alike if row["dag_run_id"].startswith("manual__")]
         assert by_hand, (one.dag_id, conf, begun)
-        found.append(by_hand[0])
-        begun.remove(by_hand[0])
+        # The conf of one command may be a part of another one's.
+        nearest = min(by_hand, key=lambda row: len(row["conf"]))
+        found.append(nearest)
+        begun.remove(nearest)
     return found
 
 

@@ -37,7 +37,8 @@ def test_containers_side_by_side_stop_when_the_candidate_has_lost(platform: Any,
 def test_any_skill_is_scored_on_any_split_against_another(platform: Any, plain: TrainedRun) -> None:
     trained = plain.store.address(plain.keys.best_skill)
     text = plain.store.get_text(plain.keys.best_skill)
-    beside_seed = score(platform, plain, skills=["seed", trained], splits=["val"])
+    same_items = {"evaluation.val_limit": SHORT["evaluation.val_limit"]}
+    beside_seed = score(platform, plain, same_items, skills=["seed", trained], splits=["val"])
     by_itself = score(platform, plain, {"data.limit": 10}, skills=[text])
     [cell] = matrix(platform, plain, beside_seed).cells
     first, second = cell.skills

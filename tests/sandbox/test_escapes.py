@@ -484,7 +484,7 @@ def test_answer_so_that_a_rule_of_scoring_never_ends(attack):
     references = {"number": 1.5, "list": ["1", "2"], "regex": r"(\d+,)+x", "figures": "[1, 2]", "choice": "A"}
     for name, reference in references.items():
         began = time.thread_time()
-        assert SCORING_RULES[name].model_validate({"by": name}).judge(answer, reference, {}).hard == 0.0
+        assert SCORING_RULES[name].model_validate({"by": name}).score(answer, reference, {}).hard == 0.0
         assert time.thread_time() - began < 1.0, name
 
 

@@ -103,7 +103,7 @@ def trained(platform: Any, page: Page, before: Published, shots: Path, watched: 
     asked = page.open_approval(DAG, before.name, APPROVE_PUBLICATION, "Publish a new champion of searchqa?")
     page.driver.save_screenshot(str(shots / "publication.png"))
     assert f"wants to replace champion {before.first}." in asked
-    assert "candidate present difference (95 %) won lost tied" in asked
+    assert "candidate current difference (95%) won lost tied" in asked
     # The difference has lines that stay, and new ones.
     assert "\n - " in asked
     assert "\n+- " in asked
