@@ -1,5 +1,5 @@
-"""Datasets: files of records become items, with their pictures, documents and other files.
+"""Datasets: reading files of records (CSV, JSON, Parquet), their pictures, documents and other files.
 
-Enter by datasets.py; record_files.py reads CSV, JSON and Parquet.
-Prompts are made from records in tasks/declared_task.py.
+Enter by datasets.py; record_files.py has the formats.
+Records become items in training/prepare/data_items.py, and prompts in tasks/declared_task.py.
 """
