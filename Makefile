@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock audit bench real
+.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports english format lock audit bench real
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -92,7 +92,7 @@ cluster-tests: venv  ## trainings over Celery workers on hosts of their own, wit
 nights-tests: venv  ## sixty nights of re-gating on the whole platform; not part of `make test`
 	$(PYTHON) -m pytest -m nights
 
-lint: ruff format-check types imports  ## all static checks
+lint: ruff format-check types imports english  ## all static checks
 
 ruff: venv
 	$(VENV)/bin/ruff check
@@ -105,6 +105,9 @@ types: venv
 
 imports: venv
 	$(VENV)/bin/lint-imports
+
+english: venv
+	$(PYTHON) -m pytest -q tests/test_english.py
 
 format: venv  ## format the code and fix what ruff can fix
 	$(VENV)/bin/ruff check --fix
