@@ -2,8 +2,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.mathverse.adapter import BENCHMARK, split_choices
@@ -56,12 +54,6 @@ def test_without_tags_the_last_line_or_a_box_is_the_answer() -> None:
     assert judged(BENCHMARK, item, "The sides add up\nto this:\n14") is True
     assert judged(BENCHMARK, item, "So \\boxed{14} it is.") is True
     assert judged(BENCHMARK, item, "") is False
-
-
-@given(st.text(max_size=60), st.sampled_from("ABCD"))
-def test_any_reply_is_judged_and_a_letter_in_tags_is_taken(text: str, letter: str) -> None:
-    judged(BENCHMARK, made("D"), text)
-    assert judged(BENCHMARK, made("D"), f"{text}\n<answer>{letter}</answer>") is (letter == "D")
 
 
 def test_the_versions_of_a_problem_are_items_of_one_group_and_one_of_text_has_no_picture() -> None:

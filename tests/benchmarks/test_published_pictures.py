@@ -73,22 +73,3 @@ def test_a_table_of_texts_has_its_answers_in_python_notation(tmp_path: Path) -> 
     ]
     (tmp_path / "val.csv").write_text("\n".join(["id,question,answer,image_path,docId", *rows]) + "\n")
     check(loaded("docvqa", f"{tmp_path}/val.csv", pictures=["image_path"], reference="answer", id="id"))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["mathverse", "babyvision"])
-def test_the_table_of_the_hub_loads_with_its_pictures(name: str, tmp_path: Path) -> None:
-    """The samples show that a file beside a folder of pictures does."""
-    folder = benchmarks.folder(name) / "sample"
-    records = json.loads((folder / "train" / "items.json").read_text(encoding="utf-8"))[:12]
-    embedded = [{"bytes": (folder / record["image"]).read_bytes(), "path": record["image"]} for record in records]
-    rows = [record | {"image": image} for record, image in zip(records, embedded, strict=True)]
-    pa.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "testmini.parquet", row_group_size=5)
-    found = {item.id: (item, pictures) for item, pictures in loaded(name, f"{tmp_path}/testmini.parquet")}
-    benchmark = benchmarks.load(name)
-    assert len(found) == 12
-    for record in records:
-        item, pictures = found[benchmark.identity(record)]
-        assert [*pictures.values()] == [(folder / record["image"]).read_bytes()]
-        assert item.public == benchmark.item(record).public
-        assert item.reference == benchmark.item(record).reference

@@ -63,7 +63,6 @@ def by_rules(gold: str, answer: str) -> tuple[bool, float]:
         ("Malia and Sasha", "Malia.", "incorrect", 0),
         ("Malia and Sasha", "I don't know", "not_attempted", 0),
         ("1.5 million", "15 million", "incorrect", 0),
-        ("C++", "C", "incorrect", 0),
     ],
 )
 def test_what_is_not_the_references_words_is_for_the_judge(gold: str, answer: str, grade: Any, expected: int) -> None:

@@ -22,25 +22,6 @@ PUBLIC = {"question": "Which?", "context": "[DOC] a [DOC] b"}
 RECORD: dict[str, Any] = {"id": "1", **PUBLIC, "answers": ["The Nile", "Nile"]}
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
-        ("So: <ANSWER>\n Nile \n</Answer> done.", "Nile"),
-        ("I reply inside <answer> tags: <answer>Nile</answer>", "Nile"),
-        ("<answer></answer>", ""),
-        ("Let me see.\n\n The Nile \n\n", "The Nile"),
-        ("\n \n", ""),
-    ],
-)
-def test_the_answer_is_what_the_last_pair_of_tags_holds_else_the_last_line(response: str, answer: str) -> None:
-    assert ADAPTER.answer(response) == answer
-
-
-@given(st.text(max_size=200))
-def test_any_response_gives_an_answer(response: str) -> None:
-    assert ADAPTER.answer(response) == ADAPTER.answer(response).strip()
-
-
 def test_a_long_context_is_cut_at_a_documents_border() -> None:
     context = "[DOC] aaa [DOC] bbb [DOC] ccc"
     for limit, kept in {29: context, 20: "[DOC] aaa [DOC] bbb", 10: "[DOC] aaa", 7: "[DOC] a"}.items():

@@ -105,18 +105,6 @@ def test_a_pass_that_a_test_printed_is_not_one_of_the_summary(tmp_path: Path):
     assert unreliable(LogFormat.PYTEST, honest.stdout) is None
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("leave", ["os._exit(0)", "sys.exit(0)"])
-@pytest.mark.parametrize("runner", [LogFormat.PYTEST, LogFormat.UNITTEST])
-def test_a_module_that_prints_passes_and_leaves_early_resolves_nothing(runner: LogFormat, leave: str, tmp_path: Path):
-    line = {"pytest": "PASSED test_it.py::test_a", "unittest": "test_a (test_it.T.test_a) ... ok"}[runner]
-    (tmp_path / "test_it.py").write_text(f"import os, sys\nprint('\\n{line}', flush=True)\n{leave}\n")
-    run_by = ["pytest", "-rA", "-s", "test_it.py"] if runner == "pytest" else ["unittest", "-v", "test_it"]
-    run = subprocess.run([sys.executable, "-m", *run_by], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert worst(runner, run.stdout)
-    assert unreliable(runner, run.stdout + run.stderr)
-
-
 statuses = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(list(CaseStatus)))
 names = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=5)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.one_try import START, RateLimit
 from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
-from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
 MOST = 4 * START
 ME = "client"
@@ -176,7 +176,6 @@ def post(client: httpx.Client) -> int:
     return client.post(PATH, json={"model": MODEL}).status_code
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"max_concurrency": 4}, {"max_concurrency": 8, "share": 4}])
 def test_the_sockets_of_a_task_stay_below_its_limit_together(opened, limits):
@@ -191,30 +190,3 @@ def test_the_sockets_of_a_task_stay_below_its_limit_together(opened, limits):
     with ThreadPoolExecutor(24) as pool:
         assert list(pool.map(post, clients * 10)) == [200] * 30
     assert crowd.most == 4
-
-
-@pytest.mark.slow
-def test_an_overload_that_one_sandbox_meets_slows_the_others(opened):
-    crowd, full, release = Crowd(), threading.Event(), threading.Event()
-
-    def answer(asked: Asked) -> Reply:
-        if asked.number <= 3:
-            return failure(429, **{"retry-after": "0"})
-        if asked.number == 4:
-            return completion("x")
-        with crowd.one_more():
-            if asked.number == 4 + START // 8:
-                full.set()
-            release.wait(30)
-            return completion("x")
-
-    one, other = opened(answer, 2)
-    # Three rounds are overloaded, so that the limit is halved three times.
-    assert post(one) == 200
-    with ThreadPoolExecutor(START) as pool:
-        waiting = [pool.submit(post, other) for _ in range(START)]
-        assert full.wait(30)
-        release.wait(0.3)
-        assert crowd.most == START // 8
-        release.set()
-        assert [call.result() for call in waiting] == [200] * START

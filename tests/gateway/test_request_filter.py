@@ -304,7 +304,6 @@ def test_an_item_of_another_kind_is_refused(item):
         ("openai-chat", "messages", [{"role": "function", "content": "x"}]),
         ("openai-chat", "model", ["m", "other"]),
         ("openai-chat", "temperature", "0"),
-        ("openai-chat", "stream", 1),
         ("openai-chat", "stop", [{"url": ADDRESS}]),
         ("openai-chat", "max_tokens", 0),
         ("openai-chat", "reasoning_effort", "x" * 300),

@@ -2,7 +2,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.program import open_forwarder
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, Hanging, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+from tests.store.conftest import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 Start = Callable[..., subprocess.Popen[str]]
@@ -66,12 +66,6 @@ def unix_client(path: Path) -> httpx.Client:
 
 def post(client: httpx.Client) -> httpx.Response:
     return client.post(PATH, json={"model": MODEL})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answer(asked: Asked) -> Reply:

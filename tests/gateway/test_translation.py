@@ -416,13 +416,3 @@ def test_thinking_is_kept_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 5 < len(kept) < 10
     assert sum(map(len, kept)) == backend._kept_chars <= 10_000
     assert "'n': 49" in kept[-1]
-
-
-@pytest.mark.parametrize("messages", [[0] * 100_000, [{"role": "x"}] * 100_000, []])
-def test_the_first_flaw_of_many_is_explained(messages: list[Any]) -> None:
-    backend = translation.TranslatingBackend.__new__(translation.TranslatingBackend)
-    backend._upstream = Upstream(dialect="openai-chat", base_url="", model="m", provider="bedrock")
-    answer = asyncio.run(backend.send(json.dumps({"messages": messages}).encode(), {}))
-    assert answer.status_code == 400
-    assert "messages" in answer.text
-    assert len(answer.content) < 2000

@@ -18,7 +18,6 @@ from skillopt_airflow.gateway.web_search import (
     MAX_CHARS,
     MAX_WORDS,
     SearchError,
-    SearchLimitExceeded,
     WebSearch,
     shortened_query,
 )
@@ -159,14 +158,6 @@ def test_a_key_that_a_server_repeats_is_redacted(server: SearchServer) -> None:
     memory = Memory()
     assert "***" in search(web_search(server, memory))[0].text
     assert KEY not in str(memory.kept)
-
-
-def test_a_task_cannot_ask_without_end(server: SearchServer) -> None:
-    searching = web_search(server)
-    searching.left = 1
-    search(searching)
-    with pytest.raises(SearchLimitExceeded):
-        search(searching)
 
 
 FOUND = FoundDocument(

@@ -85,10 +85,6 @@ def test_a_connection_without_a_model(connect: Connect, fields: dict[str, Any], 
     refused("model_missing", "model_missing does not exist", model_name, target_upstream, optimizer_model, check)
 
 
-def test_an_optimizer_without_a_key(connect: Connect) -> None:
-    refused(connect(extra={"model": "openai-chat:m"}), "model_test: it has no password", optimizer_model, check)
-
-
 def test_a_vendors_connection_may_leave_the_provider_out(connect: Connect) -> None:
     extra = {"model": "us.anthropic.claude-haiku-4-5-20251001-v1:0", "region_name": "eu-west-1"}
     conn_id = connect(conn_type="pydanticai_bedrock", extra=extra)

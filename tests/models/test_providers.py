@@ -193,15 +193,6 @@ def test_anthropics_thinking(connect: Connect, provider: Serve, model: str, knob
     assert (text_of(response), bool(thought(response))) == ("Paris", thinks)
 
 
-def test_an_optimizer_at_anthropic_thinks(connect: Connect, provider: Serve) -> None:
-    server = provider(dialects.anthropic(KEY, ARGUMENTS))
-    conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
-    assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
-    assert server.last.body["thinking"]["type"] == "enabled"
-    assert optimize(conn_id, reasoning_effort=3000).order == [1, 0]
-    assert server.last.body["thinking"] == {"type": "enabled", "budget_tokens": 3000}
-
-
 @pytest.mark.parametrize("thinking", ["on", "off", None])
 @pytest.mark.parametrize("server_side", [{"parser": True}, {"parser": False}])
 def test_qwen_on_vllm(connect: Connect, provider: Serve, thinking: str | None, server_side: dict[str, bool]) -> None:

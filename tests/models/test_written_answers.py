@@ -23,7 +23,6 @@ CALL = {"name": "reflect_result", "arguments": EDITS}
 UNDERSTOOD: dict[str, Any] = {
     "plain": EDITS,
     "one key": {"patch": EDITS},
-    "two keys": {"a": {"b": EDITS}},
     "a tool call": CALL,
     "a tool call with a string": {"name": "reflect_result", "arguments": WRITTEN},
     "a string": {"arguments": WRITTEN},
@@ -34,10 +33,8 @@ UNDERSTOOD: dict[str, Any] = {
     "beside words": {"thoughts": "Units are missing.", "answer": EDITS},
     "beside known keys": EDITS | {"confidence": 1},
     "prose": f"Sure! Here it is:\n\n{WRITTEN}\n\nHope it helps.",
-    "prose in one line": f"The answer is {WRITTEN}, I think.",
     "a fence": f"```json\n{WRITTEN}\n```",
     "a fence within prose": f"Here:\n```\n{json.dumps(EDITS, indent=2)}\n```\nDone {{}}.",
-    "a fenced call": f"```json\n{json.dumps(CALL)}\n```",
     "after thinking": f'<think>{{"edits": []}}?</think>{WRITTEN}',
     "after the end of thinking": f'First {{"edits": []}}.\n</think>\n\n{WRITTEN}',
     "after thinking in prose": f"</think>Here: {WRITTEN} </answer>",

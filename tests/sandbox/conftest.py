@@ -14,9 +14,12 @@ from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.values.types import Item
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.rollout.single_item import PLAIN
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload
+from tests.sandbox.remote_engine import signing_store
+from tests.store.conftest import s3_endpoint  # noqa: F401
 
 
 @pytest.fixture
@@ -24,6 +27,12 @@ def client(docker_host: str) -> Iterator[docker.DockerClient]:
     client = docker.DockerClient(base_url=docker_host)
     yield client
     client.close()
+
+
+@pytest.fixture
+def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:  # noqa: F811
+    with signing_store(s3_endpoint, request.node.nodeid) as store:
+        yield store
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -26,7 +25,6 @@ from skillopt_airflow.sandbox.docker.limits import MEGABYTE, task_seconds
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime, RemoteRuntime
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.data.corpora import SourceCorpus, StoredCorpus, store_corpus
-from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import (
     KEY,
@@ -37,10 +35,9 @@ from tests.sandbox.fake_workload import (
     leftovers,
     processes_of,
 )
-from tests.sandbox.remote_engine import signing_store, tcp_address
+from tests.sandbox.remote_engine import tcp_address
 from tests.sandbox.task_process import PROJECT, described, task_process
 from tests.sandbox.test_operator import WORKS
-from tests.store.conftest import s3_endpoint  # noqa: F401
 
 
 def engine(test: Any) -> Any:
@@ -65,12 +62,6 @@ def test_a_gateway_image_that_is_not_there_is_named_as_the_registry_has_it(workl
     said = r"sandbox\.registry = there/skillopt/skillopt-gateway:latest"
     with pytest.raises(ImageMissing, match=said), runtime.serving(work.counted.append):
         pass
-
-
-@pytest.fixture
-def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:  # noqa: F811
-    with signing_store(s3_endpoint, request.node.nodeid) as store:
-        yield store
 
 
 @pytest.fixture

@@ -113,12 +113,6 @@ def test_the_three_files_of_a_connection_make_it_speak_tls(monkeypatch, tmp_path
     assert engine.hook._DockerHook__base_url == ["https://127.0.0.1:9"]
 
 
-def test_an_engine_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
-    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:9.*DOCKER_HOST"):
-        image_digest("any", SandboxGroup())
-
-
 @pytest.mark.engine
 def test_a_run_names_its_image_by_what_it_holds(docker_host, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", docker_host)

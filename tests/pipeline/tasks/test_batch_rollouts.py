@@ -88,15 +88,18 @@ def context(run: TrainingRun, attempt: int = 1) -> Any:
 
 
 def carried_out(run: TrainingRun, chunks: Any, attempt: int = 1) -> Any:
-    """The task as Airflow runs it: deferred, the trigger's event, resumed in another process."""
-    with pytest.raises(TaskDeferred) as deferred:
-        operator(run, chunks).execute(context(run, attempt))
+    """The task as Airflow runs it, deferred as often as it wants to be: its result, and how often that was."""
 
-    async def first_event() -> Any:
-        return await anext(deferred.value.trigger.run())
+    async def first_event(deferred: TaskDeferred) -> Any:
+        return await anext(deferred.trigger.run())
 
-    event = asyncio.run(first_event())
-    return operator(run, chunks).execute_complete(context(run, attempt), event.payload)
+    times, go_on = 0, lambda: operator(run, chunks).execute(context(run, attempt))
+    while True:
+        try:
+            return go_on(), times
+        except TaskDeferred as deferred:
+            times, payload = times + 1, asyncio.run(first_event(deferred)).payload
+            go_on = partial(operator(run, chunks).execute_complete, context(run, attempt), payload)
 
 
 def stored(run: TrainingRun) -> Any:
@@ -107,7 +110,7 @@ def stored(run: TrainingRun) -> Any:
 def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
     chunks = seed_and_final.seed_plan(run)
     assert len(chunks) == 4
-    assert carried_out(run, chunks) == {"items": 10, "coverage": 1.0}
+    assert carried_out(run, chunks) == ({"items": 10, "coverage": 1.0}, 1)
     assert len(server.batches.jobs) == 1
     body = json.loads(_sent(server)[0])["body"]
     assert (body["model"], body["max_completion_tokens"]) == ("stand-in-target", run.config.model.max_tokens)
@@ -161,7 +164,7 @@ def test_only_what_failed_is_sent_again(run, server, monkeypatch):
     assert {one.status for one in failed.values()} == {Status.MODEL_ERROR}
     assert {one.error for one in failed.values()} == {"overloaded"}
 
-    assert carried_out(run, chunks, attempt=2) == {"items": 2, "coverage": 1.0}
+    assert carried_out(run, chunks, attempt=2) == ({"items": 2, "coverage": 1.0}, 1)
     assert len(asked) == 12
     assert [json.loads(line)["body"]["messages"] for line in _sent(server)] == [one["messages"] for one in asked[:2]]
 
@@ -186,27 +189,12 @@ def test_an_attempt_that_lost_its_worker_finds_its_job_again(run, server):
     assert len(server.batches.jobs) == 1
 
 
-def deferrals(run: TrainingRun, chunks: Any) -> Any:
-    """The task as Airflow runs it, deferred as often as it wants to be: its result, and how often that was."""
-
-    async def first_event(deferred: TaskDeferred) -> Any:
-        return await anext(deferred.trigger.run())
-
-    times, go_on = 0, lambda: operator(run, chunks).execute(context(run))
-    while True:
-        try:
-            return go_on(), times
-        except TaskDeferred as deferred:
-            times, payload = times + 1, asyncio.run(first_event(deferred)).payload
-            go_on = partial(operator(run, chunks).execute_complete, context(run), payload)
-
-
 @pytest.mark.nightly
 def test_a_stage_that_is_too_large_for_a_job_goes_as_several(pages, server, monkeypatch):
     chunks = seed_and_final.seed_plan(pages)
     monkeypatch.setattr(OpenAIBatchAdapter, "max_payload_bytes", 150_000)
 
-    result, times = deferrals(pages, chunks)
+    result, times = carried_out(pages, chunks)
 
     files = [server.batches.files[job["input_file_id"]] for job in server.batches.jobs.values()]
     assert result == {"items": 10, "coverage": 1.0}

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests import ConnectionError as RequestsConnectionError
 
-from local import image
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.sandbox import staging
@@ -36,7 +35,6 @@ from skillopt_airflow.sandbox.docker.container import (
     identity,
     lines,
     open_frames,
-    remove_all,
     remove_expired,
 )
 from skillopt_airflow.sandbox.docker.limits import (
@@ -247,57 +245,37 @@ def test_labels_tell_installations_apart(monkeypatch):
     assert identity({})[SANDBOX_LABEL] == "/srv/two"
 
 
-@pytest.fixture
-def client(docker_host, monkeypatch, tmp_path):
-    monkeypatch.setenv("SKILLOPT_HOME", str(tmp_path))
-    client = docker.DockerClient(base_url=docker_host)
-    yield client
-    remove_all(client.api, identity({}))
-    client.close()
-
-
-def started(client: docker.DockerClient, **labels: str) -> Any:
-    sleep = ["python3", "-c", "import time; time.sleep(600)"]
-    client.volumes.create(labels=identity({}) | labels)
-    return client.containers.run(
-        image.IMAGE, entrypoint=sleep, network_mode="none", detach=True, labels=identity({}) | labels
-    )
-
-
-@pytest.mark.engine
-def test_the_reaper_takes_what_is_dead_for_certain_and_nothing_that_may_live(client, monkeypatch):
-    dead = started(client, **expiry(-GRACE_SECONDS - 10))
-    alive = started(client, **expiry(1))
-    unknown = started(client)
-    monkeypatch.setenv("SKILLOPT_HOME", "/srv/another")
-    assert remove_expired(client.api) == 0
-    monkeypatch.undo()
-    monkeypatch.setenv("SKILLOPT_HOME", dead.labels[SANDBOX_LABEL])
-
-    assert remove_expired(client.api) == 1
-
-    left = client.containers.list(
-        filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"}, ignore_removed=True
-    )
-    assert {container.id for container in left} == {alive.id, unknown.id}
-    volumes = client.volumes.list(filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"})
-    assert len(volumes) == 2
-
-
 class Engine:
-    """An engine that has containers with such labels, and no volumes."""
+    """An engine that has containers with such labels of this installation, and a volume beside each."""
 
     def __init__(self, *labels: dict[str, str]) -> None:
-        self.left = {str(number): own for number, own in enumerate(labels)}
+        self.left = {str(number): identity({}) | own for number, own in enumerate(labels)}
+        self.volumes_left = dict(self.left)
 
-    def containers(self, **_: Any) -> list[Any]:
-        return [{"Id": number, "Labels": labels} for number, labels in self.left.items()]
+    def containers(self, filters: Any, **_: Any) -> list[Any]:
+        return self._listed(self.left, filters)
 
-    def volumes(self, **_: Any) -> Any:
-        return {"Volumes": None}
+    def volumes(self, filters: Any) -> Any:
+        return {"Volumes": self._listed(self.volumes_left, filters) or None}
+
+    def _listed(self, found: dict[str, dict[str, str]], filters: Any) -> list[Any]:
+        wanted = dict(label.split("=", 1) for label in filters["label"])
+        return [
+            {"Id": name, "Name": name, "Labels": own} for name, own in found.items() if own.items() >= wanted.items()
+        ]
 
     def remove_container(self, container_id: str, **_: Any) -> None:
         del self.left[container_id]
+
+    def remove_volume(self, name: str, **_: Any) -> None:
+        del self.volumes_left[name]
+
+
+def test_the_reaper_takes_what_is_dead_for_certain_and_nothing_that_may_live():
+    dead = expiry(-GRACE_SECONDS - 10)
+    engine = Engine(dead, expiry(1), {}, dead | {SANDBOX_LABEL: "/srv/another"})
+    assert remove_expired(engine) == 1
+    assert [*engine.left] == [*engine.volumes_left] == ["1", "2", "3"]
 
 
 def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.values.types import MAX_FILES, ModelCall
 from skillopt_airflow.gateway.remaining_budget import ENDED, RemainingBudget
 from skillopt_airflow.gateway.serve import ServeConfig
@@ -201,10 +200,3 @@ def test_it_reaches_the_model_by_the_proxies_of_the_worker(monkeypatch, workload
     monkeypatch.setenv("no_proxy", ".corp")
     served = ServeConfig.model_validate_json(json.dumps(gateway_document(workload(None), NONE)))
     assert served.proxies == {"HTTPS_PROXY": "http://user:word@proxy.corp:3128", "no_proxy": ".corp"}
-
-
-def test_a_gateway_that_is_no_part_of_the_task_has_no_search(workload):
-    work = workload(None)
-    work.search = object()
-    with pytest.raises(ConfigError, match=r"search\.conn_id"):
-        gateway_document(work, NONE)

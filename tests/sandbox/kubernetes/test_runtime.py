@@ -25,8 +25,6 @@ from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.sandbox.fake_cluster import FakeCluster
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all
-from tests.sandbox.remote_engine import signing_store
-from tests.store.conftest import s3_endpoint  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -35,12 +33,6 @@ IMAGE = "registry.example/skillopt-sandbox@sha256:" + "0" * 64
 
 
 Task = Callable[..., FakeOperator]
-
-
-@pytest.fixture
-def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:  # noqa: F811
-    with signing_store(s3_endpoint, request.node.nodeid) as store:
-        yield store
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ PIECES = [
     *("\\boxed{", "\\boxed", "\\frac{1}{", "\\text{", "\\sqrt{", "^{", "\\,", "\\left(", "=", "a=1", "sqrt(1)"),
     *(" ", "\t", "\n", "\r\n", " \n", "\u2028", "\u00a0", "\0", "a", "a ", "A ", "A, ", "A and ", "Answer: ", "not "),
     *("The answer is A. ", "B is wrong", "B) x\n", "is ", "\ufdfa", "\u0130", "\u2167", "a\u0301", "\U0001f3f3"),
-    *("\u3001", "?"),
+    *("\u3001", "?", "A or ", "A.", "A)", "**A", "\u4e0dA", "a, ", "</answer>\n", "<a"),
 ]
 ARGUMENTS: Mapping[str, JsonObject] = {"regex": {"pattern": r".*(Answer:)+ (.*)+x|Answer: (.*)"}}
 """Of the rules that need some."""

@@ -34,7 +34,6 @@ from skillopt_airflow.tasks.scoring.number_match import MAX_DIGITS, NumberMatch,
         ("between 2 and 10^-2", "1/100"),
         ("6 \\times 10^{-2}", "3/50"),
         ("1{,}000", 1000),
-        ("42 CO2", 42),
         ("x_1 = 5", 5),
         ("3-5", 5),
         ("42 (of 50)", 42),
@@ -108,7 +107,6 @@ def test_any_text_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("14.0", "14"),
         ("$14$.", "14"),
         ("1,690 cm^2", "$1690cm^2$"),
         ("0.8", "$\\frac{4}{5}$"),
