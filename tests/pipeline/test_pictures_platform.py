@@ -54,7 +54,9 @@ def test_scanned_pages_train_through_the_dag(platform: Any, batched: str) -> Non
     contained = {"skills": ["seed"], "splits": ["val"], "overrides": few}
     platform.api.wait_for_dag(f"evaluate_{BENCHMARK}")
     platform.api.trigger(f"evaluate_{BENCHMARK}", contained, name)
+    # Ten items are of four documents, too few groups for a test.
     short = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.batch_size": 12, **few}
+    short |= {"publishing.gate_policy": "strict"}
     for dag in ("", "_epoch"):
         platform.api.wait_for_dag(f"train_{batched}{dag}")
     with served(BatchServer("127.0.0.1", 0)) as provider:
