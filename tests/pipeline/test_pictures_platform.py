@@ -60,7 +60,7 @@ def test_scanned_pages_train_through_the_dag(platform: Any, batched: str) -> Non
     for dag in ("", "_epoch"):
         platform.api.wait_for_dag(f"train_{batched}{dag}")
     with served(BatchServer("127.0.0.1", 0)) as provider:
-        create_connection(platform, "skillopt_batches", provider.base_url, "openai:stand-in-target")
+        create_connection(platform, "skillopt_batches", provider.base_url, "openai:stand-in-target", "a key")
         overrides = short | {"model.target_conn_id": "skillopt_batches"}
         platform.api.trigger(f"train_{batched}", {"overrides": overrides}, name)
         assert platform.api.wait(f"train_{batched}", name, seconds=900) == "success"
