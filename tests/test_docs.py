@@ -222,3 +222,10 @@ def test_the_page_of_own_data_shows_the_task_of_its_example() -> None:
     [shown] = [block for block in re.findall(r"```yaml\n(.*?)```", OWN_DATA, re.DOTALL) if block.startswith("task:")]
     example = yaml.safe_load((PROJECT / "examples/capitals/benchmark/benchmark.yaml").read_text(encoding="utf-8"))
     assert yaml.safe_load(shown) == {"task": example["task"]}
+
+
+def test_every_kind_of_document_is_on_its_page() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (PROJECT / "include").rglob("*.py")]
+    kinds = {kind for text in sources for kind in re.findall(r"^class (\w+)\(Document\)", text, re.MULTILINE)}
+    page = PAGES[PROJECT / "docs" / "documents.md"]
+    assert kinds <= set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))

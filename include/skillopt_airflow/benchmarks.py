@@ -98,9 +98,9 @@ def load(name: str, task: JsonObject | None = None) -> Benchmark:
     if task is not None:
         # Imported here because it loads all rules, which few containers need.
         from skillopt_airflow.tasks.declared_task import declared_benchmark
-        from skillopt_airflow.tasks.task_group import TaskGroup
+        from skillopt_airflow.tasks.task_group import task_of
 
-        return declared_benchmark(TaskGroup.model_validate(task))
+        return declared_benchmark(task_of(task))
     file = folder(name) / "adapter.py"
     if not file.is_file():
         raise ConfigError(f"{file.parent}: add a section task to benchmark.yaml (docs/tasks.md), or an adapter.py")

@@ -132,7 +132,7 @@ def test_the_gateways_document_is_one_that_its_program_takes() -> None:
     training.prepare()
     (ref, *_) = seed_and_final.seed_plan(training.run)
     work = ChunkWorkload(training.run, ref, "run")
-    # Built anew: a copy with an update would keep the key as a plain text.
+    # Built again, because a copy with an update would keep the key as a plain string.
     work.upstream = type(work.upstream).model_validate(work.upstream.model_dump() | {"api_key": KEY})
 
     with work.allotted(2) as allotment:

@@ -1,6 +1,6 @@
 """Publishing and a rollback that end at any of their writes and are retried, while a deployment looks before each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -11,6 +11,7 @@ from skillopt_airflow.core.run.history import History
 from skillopt_airflow.core.values.types import sha256
 from skillopt_airflow.store.artifacts import ArtifactStore, is_version
 from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.champion.approval import roll_back, rollback_request
 from skillopt_airflow.training.champion.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.report import reporting
@@ -30,6 +31,10 @@ WRITES = {
     "first": [*VERSION, NAMED, "champion.json", *REPORT],
     "second": [*VERSION, NAMED, "000000.json", "champion.json", *REPORT],
 }
+
+
+MOVES = [NAMED, "000001.json", "champion.json"]
+"""Writes of a rollback."""
 
 
 class Buckets(NamedTuple):
@@ -119,20 +124,27 @@ def test_a_publisher_that_ends_at_any_write_is_retried_to_one_version_and_a_vali
     for at in range(len(WRITES[name])):
         buckets = gated[name].copied()
         seen = buckets.seen_by_a_deployment(publish, at) + buckets.seen_by_a_deployment(publish)
-        artifacts = ArtifactStore(buckets.artifacts, KEYS)
-        versions = artifacts.list_versions()
-        assert [artifacts.read(version).skill for version in versions] == [*formers, skill]
-        history = artifacts.champion.history()
-        assert [(one.sequence, one.version) for one in history] == list(enumerate(versions))
-        assert history[-1] == artifacts.champion.read()
-        assert history[-1].run == training.run.ref.run
-        manifest = artifacts.read(versions[-1]).manifest
-        assert (manifest.version, manifest.run) == (versions[-1], training.run.ref.run)
-        told = buckets.runs.get_model(training.run.keys.history, History).published
-        assert told is not None
-        assert (told.version, told.created) == (versions[-1], True)
+        versions = published_once(training, ArtifactStore(buckets.artifacts, KEYS), buckets.runs, [*formers, skill])
         # Each version once, in its order.
         assert list(dict.fromkeys(seen)) == versions
+
+
+def published_once(
+    training: Training, artifacts: ArtifactStore, runs: ObjectStore, skills: Sequence[str]
+) -> Sequence[str]:
+    """Check that the run's skill is the last of these versions, and the champion; return their names."""
+    versions = artifacts.list_versions()
+    assert [artifacts.read(version).skill for version in versions] == skills
+    history = artifacts.champion.history()
+    assert [(one.sequence, one.version) for one in history] == list(enumerate(versions))
+    assert history[-1] == artifacts.champion.read()
+    assert history[-1].run == training.run.ref.run
+    manifest = artifacts.read(versions[-1]).manifest
+    assert (manifest.version, manifest.run) == (versions[-1], training.run.ref.run)
+    published = runs.get_model(training.run.keys.history, History).published
+    assert published is not None
+    assert (published.version, published.created) == (versions[-1], True)
+    return versions
 
 
 def test_a_rollback_that_ends_at_any_write_is_retried_to_a_valid_alias() -> None:
@@ -145,14 +157,17 @@ def test_a_rollback_that_ends_at_any_write_is_retried_to_a_valid_alias() -> None
     def move_back(copies: Buckets) -> None:
         roll_back(ArtifactStore(copies.artifacts, KEYS), request)
 
-    writes = [NAMED, "000001.json", "champion.json"]
-    assert names_written(buckets.copied(), move_back) == writes
-    for at in range(len(writes)):
+    assert names_written(buckets.copied(), move_back) == MOVES
+    for at in range(len(MOVES)):
         copies = buckets.copied()
         seen = copies.seen_by_a_deployment(move_back, at) + copies.seen_by_a_deployment(move_back)
-        champion = ArtifactStore(copies.artifacts, KEYS).champion
-        history = champion.history()
-        assert [(one.sequence, one.version) for one in history] == [(0, first), (1, second), (2, first)]
-        assert (history[-1].run, history[-1].reason) == ("rollback", "users complained")
-        assert champion.read() == history[-1]
+        moved_back(ArtifactStore(copies.artifacts, KEYS), first, second)
         assert list(dict.fromkeys(seen)) == [second, first]
+
+
+def moved_back(artifacts: ArtifactStore, first: str, second: str) -> None:
+    """Check that the rollback to the first version is the last of all moves."""
+    history = artifacts.champion.history()
+    assert [(one.sequence, one.version) for one in history] == [(0, first), (1, second), (2, first)]
+    assert (history[-1].run, history[-1].reason) == ("rollback", "users complained")
+    assert artifacts.champion.read() == history[-1]

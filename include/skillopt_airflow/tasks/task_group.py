@@ -129,7 +129,7 @@ class TaskGroup(Group):
 
 
 class _Section(Group):
-    task: TaskGroup | None
+    task: TaskGroup
 
 
 KEYS = (
@@ -154,11 +154,12 @@ def read_config(*layers: Mapping[str, Any]) -> "TrainConfig":
     from skillopt_airflow.core.config.train_config import TrainConfig
 
     config = TrainConfig.from_layers(*layers)
-    task = task_of(config.task)
-    return config.model_copy(update={"task": None if task is None else task.model_dump(mode="json")})
+    if config.task is None:
+        return config
+    return config.model_copy(update={"task": task_of(config.task).model_dump(mode="json")})
 
 
-def task_of(section: JsonObject | None) -> TaskGroup | None:
+def task_of(section: JsonObject) -> TaskGroup:
     """Return the section `task` of a configuration.
 
     Raises:

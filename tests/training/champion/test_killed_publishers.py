@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from skillopt_airflow.core.config.service_groups import PublishingGroup
-from skillopt_airflow.core.run.history import History
 from skillopt_airflow.store.artifacts import ArtifactStore, is_version
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.champion.approval import rollback_request
@@ -23,16 +22,12 @@ from tests.store.polling_reader import PollingReader
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
 from tests.training.publish_worker import KEYS, move_back, publish
+from tests.training.test_kill_at_every_write import FIRST, FORMER, MOVES, NAMED, WRITES, moved_back, published_once
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 RUNS = "killed-runs"
-FORMER, FIRST = "# Former\n", "# First\n"
-VERSION = ["best_skill.md", "SKILL.md", "manifest.json"]
-REPORT = ["report.html", "history.json"]
-NAMED = "named"
-"""Stands for the version's own name."""
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_variables")]
 Work = tuple[Callable[..., None], tuple[str, ...]]
 
@@ -107,12 +102,6 @@ def kills(writes: list[str]) -> list[tuple[int, bool]]:
     return [(0, False), *((at, True) for at in range(len(writes)))]
 
 
-WRITES = {
-    "first": [*VERSION, NAMED, "champion.json", *REPORT],
-    "second": [*VERSION, NAMED, "000000.json", "champion.json", *REPORT],
-}
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "at", "after"), [(name, *kill) for name, writes in WRITES.items() for kill in kills(writes)]
@@ -133,17 +122,8 @@ def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_a
     reader = PollingReader(store, KEYS, tmp_path)
     with reader.looking_when_asked() as look:
         kill_and_retry(workers, s3_endpoint, work, look, at, after, WRITES[name])
-    artifacts = ArtifactStore(store, KEYS)
-    versions = artifacts.list_versions()
-    assert [artifacts.read(version).skill for version in versions] == [*formers, skill]
-    history = artifacts.champion.history()
-    assert [(one.sequence, one.version) for one in history] == list(enumerate(versions))
-    assert history[-1] == artifacts.champion.read()
-    assert history[-1].run == training.run.ref.run
-    manifest = artifacts.read(versions[-1]).manifest
-    assert (manifest.version, manifest.run) == (versions[-1], training.run.ref.run)
-    told = ObjectStore(s3_client, RUNS).get_model(training.run.keys.history, History).published
-    assert (told.version, told.created) == (versions[-1], True)
+    runs = ObjectStore(s3_client, RUNS)
+    versions = published_once(training, ArtifactStore(store, KEYS), runs, [*formers, skill])
     # The reader saw nothing but what was published, each version once in its order.
     assert list(dict.fromkeys(reader.seen)) == versions
 
@@ -152,8 +132,7 @@ def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_a
 def test_a_rollback_killed_at_any_write_is_retried_to_a_valid_alias(
     workers: Any, s3_endpoint: str, s3_client: "S3Client", tmp_path: Path
 ) -> None:
-    writes = [NAMED, "000001.json", "champion.json"]
-    for at, after in kills(writes):
+    for at, after in kills(MOVES):
         store = bucket(s3_client, f"killed-back-{at}-{after}".lower())
         artifacts = ArtifactStore(store, KEYS)
         first = artifacts.publish(FIRST, provenance("first"), None).version
@@ -162,10 +141,7 @@ def test_a_rollback_killed_at_any_write_is_retried_to_a_valid_alias(
         work: Work = (move_back, (store.bucket, request.model_dump_json()))
         reader = PollingReader(store, KEYS, tmp_path / f"{at}-{after}")
         with reader.looking_when_asked() as look:
-            kill_and_retry(workers, s3_endpoint, work, look, at, after, writes)
-        history = artifacts.champion.history()
-        assert [(one.sequence, one.version) for one in history] == [(0, first), (1, second), (2, first)]
-        assert (history[-1].run, history[-1].reason) == ("rollback", "users complained")
-        assert artifacts.champion.read() == history[-1]
+            kill_and_retry(workers, s3_endpoint, work, look, at, after, MOVES)
+        moved_back(artifacts, first, second)
         assert reader.seen[-1] == first
         assert artifacts.list_versions() == [first, second]

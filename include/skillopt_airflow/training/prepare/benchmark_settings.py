@@ -74,8 +74,8 @@ def _apply_layer(below: Mapping[str, Any], path: Path) -> TrainConfig:
     layer = read_yaml(path)
     try:
         config = read_config(below, {} if layer is None else layer)
-        if (task := task_of(config.task)) is not None:
-            checked_prompt(task)
+        if config.task is not None:
+            checked_prompt(task_of(config.task))
     except ConfigError as error:
         check_defaults()
         raise ConfigError(f"{path}: {error}") from error
