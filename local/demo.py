@@ -168,8 +168,8 @@ def _steps_table(history: History) -> Table:
 def _outcome(history: History, training: Training) -> Iterator[str]:
     for name, score in history.test.items():
         yield f"Test       {name} (version {score.version}): hard {score.hard:.3f}, soft {score.soft:.3f}"
-    accepted = sum(1 for moment in history.moments if moment.action.accepted)
-    yield f"Candidates {accepted} accepted, {len(history.moments) - accepted} not"
+    accepted, made, _ = history.candidates
+    yield f"Candidates {accepted} accepted, {made - accepted} not"
     yield f"Calls      {', '.join(f'{history.calls(role)} {role}' for role in ('optimizer', 'target'))}"
     published = history.published
     why = history.withheld if history.withheld else "no candidate beat the seed"
