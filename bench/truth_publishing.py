@@ -44,7 +44,7 @@ class Answers:
     mixed: bool = False
     """Rates vary between items from 0 to 1; else every answer is a coin toss."""
     fixed: bool = False
-    """Deterministic target: the same answer in every draw."""
+    """Deterministic target: the same answer in every sample."""
     effect: float = 0.0
 
 
@@ -57,7 +57,7 @@ ANSWERS: Mapping[str, Answers] = {
 Search = Literal["40 side by side", "40 steps"]
 SEARCHES: tuple[Search, ...] = ("40 side by side", "40 steps")
 Case = tuple[str, int, int, Search]
-"""Answers, items, draws, and search of a row."""
+"""Answers, items, samples, and search of a row."""
 
 
 class Skill(NamedTuple):
@@ -83,7 +83,7 @@ class Attempt(NamedTuple):
     published: bool
     """exact_paired accepts it on the test split, at the level of its look."""
     on_val: bool
-    """exact_paired at 0.05 accepts it on new draws of the selection split; only for the first attempt."""
+    """exact_paired at 0.05 accepts it on new samples of the selection split; only for the first attempt."""
     better: bool
     """It is truly better than the champion."""
     too_high: float
@@ -96,17 +96,17 @@ class Attempt(NamedTuple):
 
 
 @cache
-def rules(draws: int, look: int) -> EvaluationGroup:
-    return publishing_rules(EvaluationGroup(gate_metric="soft"), PublishingGroup(draws=draws), look)
+def rules(samples: int, look: int) -> EvaluationGroup:
+    return publishing_rules(EvaluationGroup(gate_metric="soft"), PublishingGroup(samples=samples), look)
 
 
 def sections(spread: Callable[..., Iterable[Any]], trials: Mapping[int, int]) -> list[tables.Section]:
     """Return the tables; `spread` is `map` in one or several processes."""
     cases: list[Case] = [
-        (answers, items, draws, search)
+        (answers, items, samples, search)
         for items in trials
         for answers, world in ANSWERS.items()
-        for draws in (1, 3)
+        for samples in (1, 3)
         # Without effects of edits, the kind of search doesn't matter.
         for search in (SEARCHES if world.fixed or world.effect else SEARCHES[:1])
     ]
@@ -121,30 +121,30 @@ def sections(spread: Callable[..., Iterable[Any]], trials: Mapping[int, int]) ->
     return [_no_better(by_case, note), _moving(by_case)]
 
 
-def searched(answers: str, items: int, draws: int, search: Search, trials: int) -> list[list[Attempt]]:
-    return [attempts(answers, items, draws, search, (SEED, items, draws, trial)) for trial in range(trials)]
+def searched(answers: str, items: int, samples: int, search: Search, trials: int) -> list[list[Attempt]]:
+    return [attempts(answers, items, samples, search, (SEED, items, samples, trial)) for trial in range(trials)]
 
 
 def _no_better(by_case: Mapping[Case, list[list[Attempt]]], note: str) -> tables.Section:
     return tables.Section(
         "Skills that were chosen, and are no better than the champion",
-        f"{note} Share that is published by the first try and by all of them together, and what fresh draws of the "
+        f"{note} Share that is published by the first try and by all of them together, and what fresh samples of the "
         "selection split would have let pass. Then the promised score and the one that the skill was chosen by, less "
         "the truth, in points, and the share of the promised intervals that hold the truth.",
         (
-            *("items", "answers", "draws", "candidates"),
+            *("items", "answers", "samples", "candidates"),
             *(f"exact_paired, {tries}" for tries in ("first try", f"{TRIES} tries")),
             *("exact_paired on the selection split", "promised", "selection split", "interval holds"),
         ),
         [
             (
-                *(items, answers, draws, search),
+                *(items, answers, samples, search),
                 *(_percent(any(one.published for one in tried[:most]) for tried in found) for most in (1, TRIES)),
                 _percent(tried[0].on_val for tried in found if tried),
                 *(f"{100 * mean(errors):+.1f}" for errors in _errors(found)),
                 _percent(one.held for tried in found for one in tried),
             )
-            for (answers, items, draws, search), found in by_case.items()
+            for (answers, items, samples, search), found in by_case.items()
             if not ANSWERS[answers].effect
         ],
     )
@@ -157,16 +157,16 @@ def _moving(by_case: Mapping[Case, list[list[Attempt]]]) -> tables.Section:
         "skills that exact_paired publishes at the first try. Of these: the share that is no better than the champion, "
         "the promised score less the truth, in points, the same of the score by which the gate decided, and the share "
         "of the promised intervals that hold the truth.",
-        ("items", "draws", "candidates", "published", "no better", "promised", "where it decided", "interval holds"),
+        ("items", "samples", "candidates", "published", "no better", "promised", "where it decided", "interval holds"),
         [
             (
                 items,
-                draws,
+                samples,
                 search,
                 _percent(tried[0].published for tried in found if tried),
                 *_of_published(_published(found)),
             )
-            for (answers, items, draws, search), found in by_case.items()
+            for (answers, items, samples, search), found in by_case.items()
             if ANSWERS[answers].effect
         ],
     )
@@ -197,31 +197,31 @@ def _percent(outcomes: Iterable[bool]) -> str:
     return f"{100 * mean(counted):.1f} %" if counted else ""
 
 
-def attempts(answers: str, items: int, draws: int, search: Search, seed: Sequence[int]) -> list[Attempt]:
+def attempts(answers: str, items: int, samples: int, search: Search, seed: Sequence[int]) -> list[Attempt]:
     """Search TRIES times for a skill that beats one champion; a search without a better skill makes no attempt."""
     world, random = ANSWERS[answers], default_rng(seed)
     base = [random.random(items) if world.mixed else np.full(items, MEAN) for _ in ("val", "test")]
     val, test = (_answered(rates, world, random) for rates in base)
     champion = Skill(val, test, MEAN)
     # All attempts reuse the champion's stored rollouts.
-    measured = _measured(champion.test, draws, random)
+    measured = _measured(champion.test, samples, random)
     found: list[Attempt] = []
     for _ in range(TRIES):
-        best, score = _searched(champion, base, world, draws, search, random)
+        best, score = _searched(champion, base, world, samples, search, random)
         if best is not champion:
-            contest = Contest(best, champion, _measured(best.test, draws, random), measured)
-            found.append(_attempt(contest, score, draws, len(found) + 1, random))
+            contest = Contest(best, champion, _measured(best.test, samples, random), measured)
+            found.append(_attempt(contest, score, samples, len(found) + 1, random))
     return found
 
 
 def _searched(
-    champion: Skill, base: Sequence[Rates], world: Answers, draws: int, search: Search, random: Generator
+    champion: Skill, base: Sequence[Rates], world: Answers, samples: int, search: Search, random: Generator
 ) -> tuple[Skill, float]:
     """Return the skill with the highest selection score, and that score."""
-    best, highest = champion, float(_drawn(champion.val, draws, random).mean())
+    best, highest = champion, float(_drawn(champion.val, samples, random).mean())
     for _ in range(CANDIDATES):
         candidate = _edited(champion if search == "40 side by side" else best, base, world, search, random)
-        score = float(_drawn(candidate.val, draws, random).mean())
+        score = float(_drawn(candidate.val, samples, random).mean())
         if score > highest:
             best, highest = candidate, score
     return best, highest
@@ -243,16 +243,16 @@ def _edited(skill: Skill, base: Sequence[Rates], world: Answers, search: Search,
     return Skill(val, test, skill.rate)
 
 
-def _attempt(contest: Contest, selected_by: float, draws: int, look: int, random: Generator) -> Attempt:
+def _attempt(contest: Contest, selected_by: float, samples: int, look: int, random: Generator) -> Attempt:
     best, champion = contest.best, contest.champion
-    at_level = rules(draws, look)
+    at_level = rules(samples, look)
     once = at_level.model_copy(update={"gate_alpha": PublishingGroup().gate_alpha})
     decided, rival = (_part(one, promises=False) for one in (contest.measured, contest.rival))
     evidence, promise = Evidence(decided, rival, once), _part(contest.measured, promises=True)
     low, high = interval(promise, once)
     return Attempt(
         published=judge(evidence, at_level).action.accepted,
-        on_val=look == 1 and _accepted_on_val(best, champion, once, draws, random),
+        on_val=look == 1 and _accepted_on_val(best, champion, once, samples, random),
         better=best.rate > champion.rate,
         too_high=promise.gate_mean(once) - best.rate,
         too_high_where_decided=evidence.table.score - best.rate,
@@ -268,8 +268,8 @@ def _part(evaluation: Evaluation, *, promises: bool) -> Evaluation:
     return evaluation.model_copy(update={"scores": dict(scores)})
 
 
-def _accepted_on_val(best: Skill, champion: Skill, once: EvaluationGroup, draws: int, random: Generator) -> bool:
-    measured, against = (_measured(skill.val, draws, random) for skill in (best, champion))
+def _accepted_on_val(best: Skill, champion: Skill, once: EvaluationGroup, samples: int, random: Generator) -> bool:
+    measured, against = (_measured(skill.val, samples, random) for skill in (best, champion))
     return judge(Evidence(measured, against, once), once).action.accepted
 
 
@@ -278,10 +278,10 @@ def _answered(rates: Rates, world: Answers, random: Generator) -> Rates:
     return (random.random(len(rates)) < rates).astype(float) if world.fixed else rates
 
 
-def _drawn(rates: Rates, draws: int, random: Generator) -> Rates:
-    drawn: Rates = random.binomial(draws, rates) / draws
+def _drawn(rates: Rates, samples: int, random: Generator) -> Rates:
+    drawn: Rates = random.binomial(samples, rates) / samples
     return drawn
 
 
-def _measured(rates: Rates, draws: int, random: Generator) -> Evaluation:
-    return evaluation_of(_drawn(rates, draws, random).tolist())
+def _measured(rates: Rates, samples: int, random: Generator) -> Evaluation:
+    return evaluation_of(_drawn(rates, samples, random).tolist())

@@ -21,7 +21,7 @@ class World:
     mean: float = 0.5
     """Mean probability."""
     fixed: bool = False
-    """Deterministic target: the same answer in every draw."""
+    """Deterministic target: the same answer in every sample."""
     graded: bool = False
     """Right answers have random partial credit."""
     credit: bool = False
@@ -47,7 +47,7 @@ def zipf(items: int) -> Sequence[int]:
 
 WORLDS: Mapping[str, World] = {
     "coins": World(lambda random: 0.5),
-    "coins, an item's draws all alike": World(lambda random: 0.5, fixed=True),
+    "coins, an item's samples all alike": World(lambda random: 0.5, fixed=True),
     "mixed: any rate from 0 to 1": World(lambda random: random.random()),
     "a third coins, the rest certain": World(lambda random: random.choice([0.0, 0.5, 1.0])),
     "deterministic target": World(lambda random: random.random(), fixed=True),
@@ -101,10 +101,10 @@ class Contest:
         credit = CREDIT if world.graded else 1.0
         return gain * credit, (world.mean * (1 - abs(gain)) + max(0.0, gain)) * credit
 
-    def measured(self, draws: int, random: Random) -> tuple[Evaluation, Evaluation]:
-        """Evaluate candidate and current skill on independent draws."""
+    def measured(self, samples: int, random: Random) -> tuple[Evaluation, Evaluation]:
+        """Evaluate candidate and current skill on independent samples."""
         mine, theirs = (
-            [self._score(chance, draws, random) for chance in each] for each in (self.candidate, self.current)
+            [self._score(chance, samples, random) for chance in each] for each in (self.candidate, self.current)
         )
         texts = self.world.texts and self.world.texts(len(mine))
         candidate, current = (evaluation_of(scores, texts) for scores in (mine, theirs))
@@ -116,12 +116,12 @@ class Contest:
             current = _without(current, failed)
         return candidate, current
 
-    def _score(self, chance: float, draws: int, random: Random) -> float:
+    def _score(self, chance: float, samples: int, random: Random) -> float:
         if self.world.credit:
             return chance
         if not self.world.graded:
-            return sum(random.random() < chance for _ in range(draws)) / draws
-        return sum(float(random.random() ** 0.5) * (random.random() < chance) for _ in range(draws)) / draws
+            return sum(random.random() < chance for _ in range(samples)) / samples
+        return sum(float(random.random() ** 0.5) * (random.random() < chance) for _ in range(samples)) / samples
 
 
 def evaluation_of(scores: Sequence[float], texts: Sequence[int] | None = None) -> Evaluation:

@@ -42,14 +42,14 @@ class WorldServer(StandInServer):
     def answering(self, request: dict[str, Any]) -> Answering:
         digest = sha256(canonical_json(request))
         with self._lock:
-            # Each equal request is another draw.
+            # Each equal request is another sample.
             self._asked[digest] += 1
-            draw = self._asked[digest]
+            sample = self._asked[digest]
 
         def answer(conversation: Conversation) -> Reply:
-            reply = self.stand_in.reply(conversation, draw)
+            reply = self.stand_in.reply(conversation, sample)
             with self._slots:
-                self._spend(self.latency(f"{digest} {draw}"))
+                self._spend(self.latency(f"{digest} {sample}"))
             return reply
 
         return answer

@@ -94,37 +94,39 @@ def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:
     assert {name for edit in patch.edits for name in edit.minibatches}
 
 
-def test_analysts_see_several_tries_of_an_item_side_by_side() -> None:
-    tries, small = 3, {"train__num_epochs": 1, "preflight": False, "gradient__use_deep_reflect": True}
-    once, thrice = Training.of(**small), Training.of(**small, train__rollouts_per_item=tries)
+def test_analysts_see_several_samples_of_an_item_side_by_side() -> None:
+    samples, small = 3, {"train__num_epochs": 1, "preflight": False, "gradient__use_deep_reflect": True}
+    once, thrice = Training.of(**small), Training.of(**small, train__samples=samples)
     for training in (once, thrice):
         # The last try of every item goes wrong, and one has no score: with several, all items are won or lost by it.
-        training.slip = lambda draw, item_id: draw == tries - 1
+        training.slip = lambda sample, item_id: sample == samples - 1
     once(), thrice()
-    assert thrice.rollouts["rollout"] == tries * once.rollouts["rollout"]
-    assert ", try " not in "".join(sections(once, "reflect", "trajectories"))
+    assert thrice.rollouts["rollout"] == samples * once.rollouts["rollout"]
+    assert ", sample " not in "".join(sections(once, "reflect", "trajectories"))
     won = 0
     for shown in sections(thrice, "reflect", "trajectories"):
-        found = re.findall(r"^## Item (\d+), try (\d) of 3: hard ([\d.]+)", shown, re.MULTILINE)
+        found = re.findall(r"^## Item (\d+), sample (\d) of 3: hard ([\d.]+)", shown, re.MULTILINE)
         assert [(item, place) for item, place, _ in found] == [
-            (str(item), place) for item in range(1, len(found) // tries + 1) for place in "123"
+            (str(item), place) for item in range(1, len(found) // samples + 1) for place in "123"
         ]
         # Each item is compared with itself, from its lowest score on.
-        hards = [[float(hard) for *_, hard in found[start : start + tries]] for start in range(0, len(found), tries)]
+        hards = [
+            [float(hard) for *_, hard in found[start : start + samples]] for start in range(0, len(found), samples)
+        ]
         assert all(of_item == sorted(of_item) and of_item[0] == 0 for of_item in hards)
         won += sum(of_item[-1] == 1 for of_item in hards)
         # The target is asked about the try that went worst.
-        assert not any("follow-up answer" in part for part in shown.split("## Item ") if ", try 1 of 3" not in part)
+        assert not any("follow-up answer" in part for part in shown.split("## Item ") if ", sample 1 of 3" not in part)
     assert won
     assert set(sections(thrice, "reflect", "outcome")) == {"failure"}
     assert any("follow-up answer" in shown for shown in sections(thrice, "reflect", "trajectories"))
     seen = thrice.store.get_model(step_keys(thrice.run.keys, 1).reflected_items, ReflectedItems)
-    assert (seen.failed, set(seen.draws.values())) == (len(seen.item_ids), {(0, 1, 2)})
-    assert not once.store.get_model(step_keys(once.run.keys, 1).reflected_items, ReflectedItems).draws
+    assert (seen.failed, set(seen.samples.values())) == (len(seen.item_ids), {(0, 1, 2)})
+    assert not once.store.get_model(step_keys(once.run.keys, 1).reflected_items, ReflectedItems).samples
 
 
 def test_a_failed_try_leaves_the_others_of_its_item() -> None:
-    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__rollouts_per_item=2)
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__samples=2)
     failing: dict[str, int] = {}
 
     def fail(stage: str, item_id: str) -> Status | None:

@@ -2,7 +2,7 @@
 
 The item's id determines its rule. Most items need one rule; the first rules have more items than the last. Some items
 are right unless the skill has a harmful sentence, some are random, and some are never right. Answers are a pure
-function of seed, item, skill, and draw.
+function of seed, item, skill, and sample.
 """
 
 import hashlib
@@ -105,20 +105,20 @@ class Nature:
 class World:
     seed: int = 42
     noise: float = 0.0
-    """Probability that the target misses an item that it would get right, independent per draw."""
+    """Probability that the target misses an item that it would get right, independent per sample."""
     economy: Economy = DEMO
 
     def nature(self, item_id: str) -> Nature:
-        draw, shares = self.fraction(item_id, "nature"), self.economy
-        if draw < shares.needs_rule:
-            return Nature(rule=_weighted(draw / shares.needs_rule, RULES[: shares.rules]))
-        if draw < shares.needs_rule + shares.needs_nothing:
+        place, shares = self.fraction(item_id, "nature"), self.economy
+        if place < shares.needs_rule:
+            return Nature(rule=_weighted(place / shares.needs_rule, RULES[: shares.rules]))
+        if place < shares.needs_rule + shares.needs_nothing:
             return Nature(harmful=pick(HARMFUL, str(self.seed), item_id, "harm"))
-        by_chance = draw < shares.needs_rule + shares.needs_nothing + shares.chance
+        by_chance = place < shares.needs_rule + shares.needs_nothing + shares.chance
         return Nature(chance=RIGHT_BY_CHANCE if by_chance else 0.0)
 
-    def right(self, item_id: str, skill: str, draw: int = 1) -> bool:
-        return self.fraction(item_id, skill, str(draw), "answer") < self.chance(item_id, skill)
+    def right(self, item_id: str, skill: str, sample: int = 1) -> bool:
+        return self.fraction(item_id, skill, str(sample), "answer") < self.chance(item_id, skill)
 
     def chance(self, item_id: str, skill: str) -> float:
         """Return the probability that the target is right."""

@@ -101,7 +101,7 @@ def _value(tag: str, text: str) -> object:
 
 
 def _items(text: str) -> Iterator[SeenItem]:
-    """Yield the items of a section; an item with several tries repeats its number."""
+    """Yield the items of a section; an item with several samples repeats its number."""
     group = ""
     for part in re.split(r"^(?=## Item \d+\b|# [A-Z])", text, flags=re.MULTILINE):
         if found := re.match(r"## Item (\d+)", part):

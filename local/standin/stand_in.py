@@ -29,18 +29,18 @@ class StandIn:
         self.world, self._items = world, items
         self._stages = Optimizer(world, items).stages
 
-    def reply(self, conversation: Conversation, draw: int = 1) -> Reply:
-        """Return the next turn, a pure function of the conversation and the draw."""
+    def reply(self, conversation: Conversation, sample: int = 1) -> Reply:
+        """Return the next turn, a pure function of the conversation and the sample."""
         requested = [name for name in conversation.tools if name.endswith(STAGE_MARK)]
         if not requested:
-            return self._work(conversation, draw)
+            return self._work(conversation, sample)
         stage = next((name for name in requested if name in self._stages), None)
         if stage is None:
             raise ModelError(f"tools: the stand-in knows {', '.join(self._stages)}; got {', '.join(requested)}")
         arguments = json.dumps(self._stages[stage](conversation.user_text), ensure_ascii=False)
         return Reply(calls=(Call(stage, arguments),))
 
-    def _work(self, conversation: Conversation, draw: int) -> Reply:
+    def _work(self, conversation: Conversation, sample: int) -> Reply:
         """Load the skill or a picture, work on the item, or explain a previous answer."""
         first = skill_call(conversation) or picture_call(conversation)
         if first is not None:
@@ -49,7 +49,7 @@ class StandIn:
         known = self._items.find(task, conversation.pictures)
         if known is None:
             return Reply(NOT_KNOWN)
-        right = self.world.right(known.item.id, skill, draw)
+        right = self.world.right(known.item.id, skill, sample)
         if isinstance(known.benchmark, PlaysSession):
             return _act(known, conversation, task, right=right)
         answers = [turn.text for turn in conversation.turns if turn.role == "assistant" and not turn.calls]

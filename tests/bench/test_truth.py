@@ -16,14 +16,14 @@ def most(trials: int) -> float:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("draws", [1, 3])
+@pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize(
     "world", ["coins", "mixed: any rate from 0 to 1", "deterministic target", "partial credit", "ten items a text"]
 )
-def test_candidates_that_change_nothing_are_accepted_as_rarely_as_promised(world: str, draws: int) -> None:
+def test_candidates_that_change_nothing_are_accepted_as_rarely_as_promised(world: str, samples: int) -> None:
     for items, trials in ((17, 300), (60, 200)):
-        shares = rates(world, items, draws, trials)
-        print(items, world, draws, shares)
+        shares = rates(world, items, samples, trials)
+        print(items, world, samples, shares)
         assert shares["exact_paired"] <= most(trials)
         assert 0.3 <= shares["strict"] <= 0.6
 
@@ -44,15 +44,15 @@ def test_tests_of_means_see_what_signs_do_not() -> None:
     assert list(worse) == list(TESTS)
 
 
-@pytest.mark.parametrize("draws", [1, pytest.param(3, marks=pytest.mark.nightly)])
-def test_true_gains_are_found_as_often_as_by_their_signs(draws: int) -> None:
-    shares = found("coins", 80, draws, 0.15, 100)
+@pytest.mark.parametrize("samples", [1, pytest.param(3, marks=pytest.mark.nightly)])
+def test_true_gains_are_found_as_often_as_by_their_signs(samples: int) -> None:
+    shares = found("coins", 80, samples, 0.15, 100)
     print(shares)
     assert shares["exact_paired"] >= 2 / 3 * shares["signs alone"] > 0.3
 
 
 @pytest.mark.parametrize(
-    ("world", "items", "draws", "gain"),
+    ("world", "items", "samples", "gain"),
     [
         ("coins", 17, 3, 0.1),
         ("all wrong", 17, 1, 0.2),
@@ -61,8 +61,8 @@ def test_true_gains_are_found_as_often_as_by_their_signs(draws: int) -> None:
         ("nearly all right", 40, 3, 0.0),
     ],
 )
-def test_intervals_hold_the_truth(world: str, items: int, draws: int, gain: float) -> None:
-    of_difference, _, of_score, _ = covered(world, items, draws, gain, 300)
+def test_intervals_hold_the_truth(world: str, items: int, samples: int, gain: float) -> None:
+    of_difference, _, of_score, _ = covered(world, items, samples, gain, 300)
     print(world, of_difference, of_score)
     # Four standard errors below 95 %.
     assert min(of_difference, of_score) >= 0.9

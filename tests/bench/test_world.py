@@ -103,11 +103,11 @@ def test_the_score_of_a_skill_is_that_of_the_world() -> None:
     assert set(expected) == {True, False}
 
 
-def test_equal_requests_are_draws_of_their_own() -> None:
+def test_equal_requests_are_samples_of_their_own() -> None:
     item_id = next(f"val-{index}" for index in range(1000) if WORLD.nature(f"val-{index}").chance == 0.5)
     with served(WorldServer(WORLD, 0.0)) as server:
         said = [ask(server, "", question(item_id))["content"] for _ in range(12)]
-    assert [mark(item_id) in text for text in said] == [WORLD.right(item_id, "", draw) for draw in range(1, 13)]
+    assert [mark(item_id) in text for text in said] == [WORLD.right(item_id, "", sample) for sample in range(1, 13)]
     assert len(set(said)) == 2
 
 

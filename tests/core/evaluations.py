@@ -36,11 +36,11 @@ def measured(*values: float, failed: int = 0) -> Evaluation:
 def evaluation_of(
     item_ids: Iterable[str],
     rollouts: Iterable[RolloutResult],
-    draws: int = 1,
+    samples: int = 1,
     groups: Mapping[str, str] = MappingProxyType({}),
 ) -> Evaluation:
     """What `item_scores.evaluation_of` makes of rollouts in one list."""
     found: dict[str, list[RolloutResult]] = {}
     for one in rollouts:
         found.setdefault(one.item_id, []).append(one)
-    return item_scores.evaluation_of([ItemRef(item, "", groups.get(item, "")) for item in item_ids], found, draws)
+    return item_scores.evaluation_of([ItemRef(item, "", groups.get(item, "")) for item in item_ids], found, samples)

@@ -48,14 +48,14 @@ def append(content: str) -> dict[str, str]:
     return {"op": "append", "content": content}
 
 
-def test_an_analyst_of_several_tries_is_told_to_compare_them() -> None:
+def test_an_analyst_of_several_samples_is_told_to_compare_them() -> None:
     def told(*rollouts: Rollout) -> str:
         optimizer = ScriptedOptimizer({})
         reflect(optimizer, context(), Minibatch(source_type="failure", index=0, rollouts=rollouts), PLAIN)
         return optimizer.instructions[0]
 
     once, twice = told(rollout("a"), rollout("b")), told(rollout("a"), rollout("a", 1.0), rollout("b"))
-    assert twice == once + load_prompt("several_tries")
+    assert twice == once + load_prompt("several_samples")
 
 
 def test_of_the_tries_of_an_item_only_the_failed_ones_are_told_in_the_scorers_words() -> None:
@@ -372,7 +372,7 @@ def test_the_tries_of_an_item_stay_together_the_lowest_score_first(tries: list[l
         assert batch.repeats == any(len(others) > 1 for others in batch.items)
 
 
-def test_items_with_several_tries_are_grouped_like_those_with_one() -> None:
+def test_items_with_several_samples_are_grouped_like_those_with_one() -> None:
     once = [rollout(f"i{index:02d}", float(index % 3 == 0)) for index in range(20)]
     one, two = (minibatches([rollouts], 4, "s", False) for rollouts in (once, [*once, *once]))
     names = [

@@ -46,7 +46,7 @@ def test_the_tries_of_an_item_follow_each_other_and_its_follow_up_the_first() ->
     tries = [rollout("a", 0.0), rollout("a", 1.0), rollout("b", 0.0)]
     shown = trajectories_section(tries, 9_000, Exhibits({"a": FollowUp(question="Why?", answer="Haste.")}))
     titles = [line for line in shown.splitlines() if line.startswith("##")]
-    first, second = "## Item 1, try 1 of 2: hard 0, soft 0", "## Item 1, try 2 of 2: hard 1, soft 1"
+    first, second = "## Item 1, sample 1 of 2: hard 0, soft 0", "## Item 1, sample 2 of 2: hard 1, soft 1"
     assert titles == [first, second, "## Item 2: hard 0, soft 0"]
     assert shown.index(first) < shown.index("Haste.") < shown.index(second)
 

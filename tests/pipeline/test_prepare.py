@@ -182,10 +182,10 @@ def test_a_price_that_was_not_known_when_the_run_began_can_be_given_when_it_is_p
 
 
 def test_a_finished_run_with_a_larger_budget(finished: TrainingRun) -> None:
-    ref = publishing_ref(finished, None, {"budget.max_calls": 9000, "publishing.draws": 2, "storage.prefix": ""})
+    ref = publishing_ref(finished, None, {"budget.max_calls": 9000, "publishing.samples": 2, "storage.prefix": ""})
     assert TrainingRun(ref, finished.connections).config.budget.max_calls == 9000
-    with pytest.raises(ConfigError, match=r"evaluation\.draws, train\.seed cannot change"):
-        publishing_ref(finished, None, {"train.seed": 2, "evaluation.draws": 2, "budget.max_calls": 9})
+    with pytest.raises(ConfigError, match=r"evaluation\.samples, train\.seed cannot change"):
+        publishing_ref(finished, None, {"train.seed": 2, "evaluation.samples": 2, "budget.max_calls": 9})
     with pytest.raises(ConfigError, match=r"max_usd"):
         publishing_ref(
             finished, "openai-chat:nobody-knows-its-price", {"budget.max_usd": 2, "model.target_conn_id": "openai"}

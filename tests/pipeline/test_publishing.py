@@ -43,7 +43,7 @@ def triggered(dag: DAG, conf: dict[str, Any] | None) -> Any:
 @pytest.fixture
 def run() -> TrainingRun:
     """Settled under rules of its own."""
-    training = Training.of(publishing__draws=3, publishing__gate_policy="strict")
+    training = Training.of(publishing__samples=3, publishing__gate_policy="strict")
     training.prepare()
     return training.run
 
@@ -58,12 +58,12 @@ def test_a_training_publishes_under_the_rules_that_it_settled(
         training_publishing, "plan_publication", lambda run, artifacts, name, rules: ruled.append(rules)
     )
     # The form of a benchmark.yaml that was edited meanwhile, with more epochs than the run has room for.
-    edited = {"train.num_epochs": 50, "publishing.draws": 1, "publishing.approval": True, "overrides": {}}
+    edited = {"train.num_epochs": 50, "publishing.samples": 1, "publishing.approval": True, "overrides": {}}
     context = {"dag": train_dag("searchqa", TrainConfig()), "run_id": "manual__a", "params": edited}
     monkeypatch.setattr(publishing, "get_current_context", lambda: context)
     publishing.plan_publication.function({})
     assert ruled == [run.record.config.publishing]
-    assert ruled[0].draws == 3
+    assert ruled[0].samples == 3
 
 
 def test_a_publication_with_the_id_of_its_training_is_another_than_the_trainings_own(
@@ -84,12 +84,12 @@ def test_a_publication_with_the_id_of_its_training_is_another_than_the_trainings
 
 
 def test_a_finished_run_is_published_under_the_rules_of_the_form(run: TrainingRun) -> None:
-    asked = FORM | {"publishing.draws": 2, "publishing.gate_policy": "exact_paired"}
+    asked = FORM | {"publishing.samples": 2, "publishing.gate_policy": "exact_paired"}
     asked["overrides"] = {"publishing": {"approval": True}, "budget.max_calls": 9, "sandbox.memory": "1g"}
     rules = publishing_rules(run, asked)
-    assert rules == {"publishing.draws": 2, "publishing.gate_policy": "exact_paired", "publishing.approval": True}
+    assert rules == {"publishing.samples": 2, "publishing.gate_policy": "exact_paired", "publishing.approval": True}
     late = TrainingRun(RunRef.model_validate(run.ref.model_dump() | {"overrides": rules}), run.connections).config
-    assert late.publishing == PublishingGroup(draws=2, approval=True)
+    assert late.publishing == PublishingGroup(samples=2, approval=True)
     assert late.train == run.config.train
     with pytest.raises(ConfigError, match=r"publishing\.approval_hours is fixed"):
         publishing_rules(run, FORM | {"overrides": {"publishing.approval_hours": 2}})

@@ -96,7 +96,7 @@ def test_cleaning_up_leaves_the_parts_of_the_last_day_and_every_row(platform: An
         set_paused(platform, "skillopt_cleanup", paused=True)
     assert parts
     assert parts == usual.store.list_keys(place)
-    columns = ["split", "item_id", "skill_sha256", "draw", "stored", "hard"]
+    columns = ["split", "item_id", "skill_sha256", "sample", "stored", "hard"]
     assert_frame_equal(in_order(trajectories(usual)[columns]), in_order(before[columns]))
 
 

@@ -146,10 +146,10 @@ def trajectories(run: TrainedRun) -> pd.DataFrame:
 
 
 def executions(run: TrainedRun) -> set[int]:
-    """How often a draw of an item was carried out under a skill."""
+    """How often a sample of an item was carried out under a skill."""
     rows = trajectories(run)
     ok = rows[rows["status"] == "ok"]
-    return set(ok.groupby(["skill_sha256", "split", "draw", "item_id"]).size())
+    return set(ok.groupby(["skill_sha256", "split", "sample", "item_id"]).size())
 
 
 def stand_in(platform: Any) -> str:

@@ -261,8 +261,8 @@ def test_a_broken_row_is_named(broken: list[dict[str, Any]], column: str, proble
 
 
 @pytest.mark.nightly
-def test_a_second_score_of_an_item_is_named_but_not_that_of_another_skill_or_draw() -> None:
-    assert check_rollouts("night", {"champion, draw 0": GOOD, "champion, draw 1": GOOD}, ITEMS).success
+def test_a_second_score_of_an_item_is_named_but_not_that_of_another_skill_or_sample() -> None:
+    assert check_rollouts("night", {"champion, sample 0": GOOD, "champion, sample 1": GOOD}, ITEMS).success
     for second in (row("a", hard=0.0), row("a", "truncated")):
         report = check_rollouts("night", {"champion": [*GOOD, second]}, ITEMS)
         with pytest.raises(DataError, match=r"champion row 1 \(id a\), champion row 4 \(id a\)$"):

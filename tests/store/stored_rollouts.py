@@ -58,14 +58,14 @@ class Try(NamedTuple):
         return Rollout(trajectory=trajectory, score=score)
 
 
-def rollout_key(skill: str = SKILL, settings: str = "5" * 64, draw: int = 0) -> RolloutKey:
+def rollout_key(skill: str = SKILL, settings: str = "5" * 64, sample: int = 0) -> RolloutKey:
     return RolloutKey(
         benchmark="searchqa",
         target="openai-chat:org/model",
         harness="chat",
         split=Split.VAL,
         skill_sha256=skill,
-        draw=draw,
+        sample=sample,
         settings_sha256=settings,
         image="protocol-3/adapter-0123",
     )

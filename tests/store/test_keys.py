@@ -59,15 +59,15 @@ def test_table_partitions() -> None:
         harness="chat",
         split=Split.TRAIN,
         skill_sha256="0123456789abcdef",
-        draw=0,
+        sample=0,
     )
     assert partition == (
         "p/trajectories/benchmark=searchqa/target=openai-chat%3Aorg%2Fmodel/harness=chat/split=train/"
-        "skill=0123456789ab/draw=0/"
+        "skill=0123456789ab/sample=0/"
     )
     assert keys.part(partition, "x") == f"{partition}part-x.parquet"
     values = keys.partition_values(keys.part(partition, "x"))
-    assert list(values) == ["benchmark", "target", "harness", "split", "skill", "draw"]
+    assert list(values) == ["benchmark", "target", "harness", "split", "skill", "sample"]
     assert keys.usage("", benchmark="searchqa", run="r1") == "usage/benchmark=searchqa/run=r1/"
 
 

@@ -15,7 +15,7 @@ RIVAL = "b" * 64
 
 def ask(ledger: LookLedger, candidate: str, run: str = "run", marks: str = "abc", *, stored: bool = True) -> Look:
     question = Question(
-        candidate=candidate, rival=RIVAL, draws=1, metric="hard", policy="exact_paired", alpha=0.05, settings=""
+        candidate=candidate, rival=RIVAL, samples=1, metric="hard", policy="exact_paired", alpha=0.05, settings=""
     )
     return ledger.enter([*marks], question, Split.TEST, run, "publication", stored=stored)
 

@@ -213,8 +213,8 @@ class Training(TrainingLoop):
     reply: Reply = lambda stage, prompt, tool: None
     fail: Callable[[str, str], Status | None] = lambda stage, item_id: None
     """The status of an item's rollout, if it is not ok, by stage and id."""
-    slip: Callable[[int, str], bool] = lambda draw, item_id: False
-    """Whether a try comes to a wrong answer, by draw and item."""
+    slip: Callable[[int, str], bool] = lambda sample, item_id: False
+    """Whether a try comes to a wrong answer, by sample and item."""
     why: str = "played"
     """The error of a rollout that fails."""
     reports: bool = False
@@ -341,7 +341,7 @@ class Training(TrainingLoop):
             shown = asyncio.run(self.run.benchmark.shown_files(item.public, self._corpus_alone(work)))
             rest[-1] = rest[-1].model_copy(update={"content": f"{rest[-1].content}\n\n{shown}"})
         text = str(said(system.content, rest, pictures=work.files(item))["content"])
-        if self.slip(work.chunk.draw, item.id):
+        if self.slip(work.chunk.sample, item.id):
             text = "<answer>a slip</answer>"
         return Trajectory(
             item_id=item.id,

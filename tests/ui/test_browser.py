@@ -30,7 +30,7 @@ CHANGED = {
     "publishing": {"publishing.approval": True},
 }
 OVERRIDES = {
-    "publishing.draws": 2,
+    "publishing.samples": 2,
     # However few items a short training wins by, it publishes.
     "publishing.gate_policy": "strict",
     "evaluation.test_limit": 20,
@@ -134,7 +134,7 @@ def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, 
     assert len(trained.history.steps) == 2
     keys = trained.keys.publication(run_name(trained.run_id))
     rules = trained.store.get_model(keys.contest, PublicationPlan).rules
-    assert (rules.gate_policy, rules.approval, rules.draws) == ("strict", True, 2)
+    assert (rules.gate_policy, rules.approval, rules.samples) == ("strict", True, 2)
 
 
 def test_what_was_approved_is_the_champion_and_is_seen_in_the_ui(

@@ -466,8 +466,8 @@ def test_of_many_skills_some_can_be_chosen_beside_versions_first(
     assert page.xpath("count(//table[@class='rollouts']/thead//th[contains(., 'Difference')])") == 1
     key = run.rollout_key(Split.VAL, trained.seed, 1)
     run.rollouts.append(key, "again", [(item("val-01"), play(item("val-01"), ""))])
-    page = get(browser, SKILL, **asked, draw=1, other=others[0].sha256[:12])
-    assert "The other skill has no rollouts of this draw." in text(page)
+    page = get(browser, SKILL, **asked, sample=1, other=others[0].sha256[:12])
+    assert "The other skill has no rollouts of this sample." in text(page)
     assert items(page) == ["val-01"]
 
 
@@ -475,7 +475,7 @@ def test_a_skill_without_rollouts_of_the_model_that_is_named_shows_no_other_s(
     browser: TestClient, trained: StoredRun
 ) -> None:
     seed, target = trained.seed.sha256[:12], str(trained.run.config.model.target)
-    assert items(get(browser, SKILL, skill=seed, target=target, split="test", draw=1))
+    assert items(get(browser, SKILL, skill=seed, target=target, split="test", sample=1))
     for asked in ({"target": "c:d"}, {"target": target, "harness": "codex"}):
         said = text(get(browser, SKILL, 404, skill=seed, **asked))
         assert all(f"'{value}'" in said for value in (seed, *asked.values()))
@@ -493,7 +493,7 @@ def test_rollouts_that_are_gone_and_buckets_without_any(browser: TestClient, mon
     assert get(browser, SKILL).xpath("//a[@target='_top']/@href") == ["../../../dags/team-a.train_searchqa"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("page", "0"), ("show", "x"), ("mark", "../"), ("draw", "-1")])
+@pytest.mark.parametrize(("name", "value"), [("page", "0"), ("show", "x"), ("mark", "../"), ("sample", "-1")])
 def test_what_no_page_has_is_no_page(browser: TestClient, name: str, value: str) -> None:
     assert "does not understand" in text(get(browser, RUN, 422, **{name: value}))
 

@@ -54,7 +54,7 @@ def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str
     most: dict[SourceType, int] = {"failure": failures, "success": successes}
     chosen: list[str] = []
     for source_type, items in by_outcome(rollouts).items():
-        item_ids = [tries[0].trajectory.item_id for tries in items]
+        item_ids = [samples[0].trajectory.item_id for samples in items]
         chance = random.Random(f"{seed}-probe-{source_type}")  # noqa: S311 - a choice, not a secret
         chosen += chance.sample(item_ids, min(most[source_type], len(item_ids)))
     return tuple(chosen)

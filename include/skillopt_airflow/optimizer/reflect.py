@@ -57,7 +57,7 @@ Tries = tuple[Rollout, ...]
 
 
 class Minibatch(Value):
-    """Rollouts with the same outcome for one reflection call; all tries of an item are adjacent."""
+    """Rollouts with the same outcome for one reflection call; all samples of an item are adjacent."""
 
     source_type: SourceType
     index: int
@@ -69,14 +69,16 @@ class Minibatch(Value):
 
     @property
     def items(self) -> list[Tries]:
-        return [tuple(tries) for _, tries in groupby(self.rollouts, key=_item_id)]
+        return [tuple(samples) for _, samples in groupby(self.rollouts, key=_item_id)]
 
     @property
     def halves(self) -> "list[Minibatch]":
         """The minibatch divided in two; only itself if it has one item."""
         items = self.items
         parts = [part for part in (items[: len(items) // 2], items[len(items) // 2 :]) if part]
-        return [self.model_copy(update={"rollouts": tuple(one for tries in part for one in tries)}) for part in parts]
+        return [
+            self.model_copy(update={"rollouts": tuple(one for samples in part for one in samples)}) for part in parts
+        ]
 
     @property
     def repeats(self) -> bool:
@@ -97,7 +99,7 @@ def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failu
                 continue
             random.Random(f"{seed}-{source_type}").shuffle(group)  # noqa: S311 - a shuffle, not a secret
             for start in range(0, len(group), size):
-                part = tuple(rollout for tries in group[start : start + size] for rollout in tries)
+                part = tuple(rollout for samples in group[start : start + size] for rollout in samples)
                 cut.append(Minibatch(source_type=source_type, index=used[source_type], rollouts=part))
                 used[source_type] += 1
     return cut
@@ -106,16 +108,16 @@ def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failu
 def by_outcome(rollouts: Sequence[Rollout]) -> dict[SourceType, list[Tries]]:
     """Return failed and successful items, sorted by id, without unscored rollouts.
 
-    An item with several tries is a failure if any of them failed: a won and a lost try are worth comparing.
+    An item with several samples is a failure if any of them failed: a success and a failure are worth comparing.
     """
     scores: defaultdict[str, list[tuple[Score, Rollout]]] = defaultdict(list)
     for rollout in rollouts:
         if rollout.score is not None:
             scores[_item_id(rollout)].append((rollout.score, rollout))
     groups: dict[SourceType, list[Tries]] = {"failure": [], "success": []}
-    for _, tries in sorted(scores.items()):
-        tries.sort(key=lambda one: (one[0].hard, one[0].soft))
-        groups["failure" if is_failure(tries[0][0]) else "success"].append(tuple(rollout for _, rollout in tries))
+    for _, samples in sorted(scores.items()):
+        samples.sort(key=lambda one: (one[0].hard, one[0].soft))
+        groups["failure" if is_failure(samples[0][0]) else "success"].append(tuple(rollout for _, rollout in samples))
     return groups
 
 
@@ -282,7 +284,7 @@ class _Analyst:
         return patch.model_copy(update={"fallback": join_fallbacks(fallback_text(self.name, flaws), patch.fallback)})
 
     def _ask(self, further: str, draft: Answer | None, least: int) -> tuple[Answer, bool]:
-        several = load_prompt("several_tries") if self.minibatch.repeats else ""
+        several = load_prompt("several_samples") if self.minibatch.repeats else ""
         answer_type, shorter = _ANSWERS[self.stage]
         has_brief = shorter is BriefReflection and self.minibatch.source_type == "failure"
         question = Question(

@@ -85,13 +85,13 @@ def item_ids_of(numbers: Mapping[str, int], chosen: Iterable[int]) -> tuple[str,
 
 
 def trajectories_section(rollouts: Sequence[Rollout], room: int, exhibits: Exhibits = NO_EXHIBITS) -> str:
-    """Show the rollouts with their scores in `room` characters; tries of the same item are numbered."""
+    """Show the rollouts with their scores in `room` characters; samples of the same item are numbered."""
     numbers = numbers_of(rollouts)
     pieces: list[Piece] = []
     for item_id, group in groupby(rollouts, key=lambda rollout: rollout.trajectory.item_id):
-        tries = list(group)
-        for place, rollout in enumerate(tries, start=1):
-            which = f", try {place} of {len(tries)}" if len(tries) > 1 else ""
+        samples = list(group)
+        for place, rollout in enumerate(samples, start=1):
+            which = f", sample {place} of {len(samples)}" if len(samples) > 1 else ""
             pieces += _pieces(rollout, f"## Item {numbers[item_id]}{which}")
             if place == 1:
                 pieces += _exhibits(item_id, exhibits)

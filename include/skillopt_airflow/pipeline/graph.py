@@ -93,7 +93,7 @@ def preflight(config: TrainConfig, run: Any) -> Any:
 def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
     """Return the task that rolls out the next step's batch before a moment's gate."""
     train = config.train
-    batch = train.batch_size * train.accumulation * train.rollouts_per_item
+    batch = train.batch_size * train.accumulation * train.samples
     return Speculation(
         task_id="speculate",
         run=run,

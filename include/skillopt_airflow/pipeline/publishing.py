@@ -117,7 +117,7 @@ def publish_form(config: TrainConfig) -> dict[str, Param]:
             None, type=["string", "null"], description="Another target model than the run's; the gate measures on it."
         ),
     }
-    return asked | params.form(config, paths=("publishing.gate_policy", "publishing.draws", "publishing.approval"))
+    return asked | params.form(config, paths=("publishing.gate_policy", "publishing.samples", "publishing.approval"))
 
 
 class Approval(ApprovalOperator):

@@ -30,7 +30,7 @@ class FailingRow(Value):
     """A row that doesn't meet an expectation."""
 
     split: str
-    """The split of a record, or the skill and draw of a rollout."""
+    """The split of a record, or the skill and sample of a rollout."""
     row: int
     """Position in the split, 1-based."""
     id: str | None

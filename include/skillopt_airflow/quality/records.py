@@ -76,7 +76,7 @@ def check_rollouts(
     """Run the suite over the rows of a comparison of skills.
 
     Statuses and items must be known. Scores must be from 0 to 1, and only rows with a status of HAS_SCORE have them, at
-    most one per item and draw. `tables` are the stored rows by skill and draw.
+    most one per item and sample. `tables` are the stored rows by skill and sample.
     """
 
     def shown(column: str, place: FailingRow, value: Any) -> str:

@@ -299,7 +299,7 @@ class MatrixKeys:
 
 
 def trajectories(
-    prefix: str, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, draw: int
+    prefix: str, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, sample: int
 ) -> str:
     """Return the prefix of one skill's rollouts in the trajectory table; 12 digits of the skill's hash suffice."""
     values = {
@@ -308,7 +308,7 @@ def trajectories(
         "harness": harness,
         "split": split.value,
         "skill": skill_sha256[:12],
-        "draw": str(draw),
+        "sample": str(sample),
     }
     return f"{prefix}trajectories/{_partitions(values)}"
 

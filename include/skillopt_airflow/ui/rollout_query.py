@@ -48,7 +48,7 @@ class RolloutQuery(BaseModel):
     split: Literal[""] | Split = ""
     skill: str = ""
     """In a run, its key below the run's folder; elsewhere the first 12 digits of its SHA-256."""
-    draw: int = Field(default=0, ge=0)
+    sample: int = Field(default=0, ge=0)
     variant: int = Field(default=0, ge=0)
     """Index of the settings that the skill ran with, most rollouts first."""
     other: str = ""
@@ -184,19 +184,19 @@ def _with_skills(run: TrainingRun, subject: Subject, stage: "PlannedStage", quer
     labels = dict(skills_of(run, stage.moment, stage.name, plan.skills))
     skill = query.skill if query.skill in labels else plan.skills[0]
     other = query.other if query.other in labels and query.other != skill else ""
-    draw = query.draw if query.draw in plan.draws else plan.draws[0]
+    sample = query.sample if query.sample in plan.samples else plan.samples[0]
     # An item's page shows no list.
     items = None if query.mark else _items(run, split, plan)
 
     def key(name: str) -> "RolloutKey":
-        return run.rollout_key(split, run.document(f"{run.keys.folder}{name}"), draw)
+        return run.rollout_key(split, run.document(f"{run.keys.folder}{name}"), sample)
 
     return subject._replace(
         choices=(
             *subject.choices,
             Choice("split", "Split", {name.value: name.value for name in stage.splits}, split.value),
             Choice("skill", "Skill", labels, skill),
-            Choice("draw", "Draw", _draws(plan.draws), str(draw)),
+            Choice("sample", "Sample", _samples(plan.samples), str(sample)),
             Choice("other", "Compare with", _others(labels, skill), other),
         ),
         key=key(skill),
@@ -280,7 +280,7 @@ def _closest(partitions: "Sequence[Partition]", query: RolloutQuery, usual: str)
         raise DataError(
             f"there are no rollouts of skill {query.skill!r}{under}. They may be deleted (retention.trajectory_days)"
         )
-    return max(own, key=lambda one: (one.split == query.split, one.draw == query.draw, one.harness == usual))
+    return max(own, key=lambda one: (one.split == query.split, one.sample == query.sample, one.harness == usual))
 
 
 def _names(versions: Iterable[str], skills: Iterable[str]) -> dict[str, str]:
@@ -292,18 +292,18 @@ def _names(versions: Iterable[str], skills: Iterable[str]) -> dict[str, str]:
 
 def _choices(partitions: "Sequence[Partition]", partition: "Partition") -> tuple[Choice, ...]:
     own = [one for one in partitions if one.harness == partition.harness]
-    draws = sorted({one.draw for one in own if one.split == partition.split})
+    samples = sorted({one.sample for one in own if one.split == partition.split})
     return (
         Choice("target", "", {partition.target: partition.target}, partition.target),
         Choice("skill", "", {partition.skill: partition.skill}, partition.skill),
         Choice("harness", "Harness", {one.harness: one.harness for one in partitions}, partition.harness),
         Choice("split", "Split", {one.split.value: one.split.value for one in own}, partition.split.value),
-        Choice("draw", "Draw", _draws(draws), str(partition.draw)),
+        Choice("sample", "Sample", _samples(samples), str(partition.sample)),
     )
 
 
-def _draws(draws: Iterable[int]) -> dict[str, str]:
-    return {str(number): f"draw {number + 1}" for number in draws}
+def _samples(samples: Iterable[int]) -> dict[str, str]:
+    return {str(number): f"sample {number + 1}" for number in samples}
 
 
 def _other_choice(names: Mapping[str, str], skill: str, other: str) -> Choice:
@@ -326,13 +326,13 @@ def _variants(variants: "Sequence[Variant]") -> dict[str, str]:
 def _like(variants: "Sequence[Variant]", variant: "Variant") -> "tuple[RolloutKey | None, tuple[str, ...]]":
     """Return another skill's rollouts with the same settings, else with other settings and a note.
 
-    Return None if it has no rollouts of the draw.
+    Return None if it has no rollouts of the sample.
     """
     for one in variants:
         if (one.key.settings_sha256, one.key.image) == (variant.key.settings_sha256, variant.key.image):
             return one.key, ()
     if not variants:
-        return None, ("The other skill has no rollouts of this draw.",)
+        return None, ("The other skill has no rollouts of this sample.",)
     return variants[0].key, ("The two skills ran with different settings or programs, which may explain differences.",)
 
 

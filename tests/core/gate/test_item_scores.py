@@ -81,7 +81,7 @@ def test_metrics() -> None:
     assert (is_failure(Score(hard=0.99, soft=1)), is_failure(Score(hard=1, soft=0))) == (True, False)
 
 
-def test_an_item_scores_the_mean_of_its_scored_draws_cut_ones_too() -> None:
+def test_an_item_scores_the_mean_of_its_scored_samples_cut_ones_too() -> None:
     drawn = rollout("a", 1, 0.5, Status.TRUNCATED), rollout("a", 0, 0.25), rollout("a", status=Status.TIMEOUT)
     rows = [*drawn, rollout("b", 1, 1)]
     measured = evaluation_of(["a", "b"], rows)
@@ -90,22 +90,22 @@ def test_an_item_scores_the_mean_of_its_scored_draws_cut_ones_too() -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_an_item_without_a_scored_draw_failed_as_its_latest_draw_did(turned: bool) -> None:
+def test_an_item_without_a_scored_sample_failed_as_its_latest_sample_did(turned: bool) -> None:
     rows = [rollout("a", status=Status.TIMEOUT, started=2), rollout("a", status=Status.REFUSED, started=1)]
     measured = evaluation_of(["a"], rows[::-1] if turned else rows)
     assert (measured.scores, measured.failures) == ({}, {Status.TIMEOUT: 1})
     rows.append(rollout("a", 1, 1, started=3))
-    lacking = evaluation_of(["a"], rows[::-1] if turned else rows, draws=3)
+    lacking = evaluation_of(["a"], rows[::-1] if turned else rows, samples=3)
     assert lacking.failures == {Status.TIMEOUT: 1}
 
 
-def test_an_item_that_lacks_a_wanted_draw_failed() -> None:
+def test_an_item_that_lacks_a_wanted_sample_failed() -> None:
     rows = [
         *(rollout("a", 1, 1), rollout("a", 0, 0.5)),
         *(rollout("b", 1, 1, started=2), rollout("b", status=Status.TIMEOUT, started=1)),
         rollout("c", 1, 1),
     ]
-    found = evaluation_of(["a", "b", "c", "d"], rows, draws=2)
+    found = evaluation_of(["a", "b", "c", "d"], rows, samples=2)
     assert found.scores == {"a": ItemScore(hard=0.5, soft=0.75)}
     assert found.failures == {Status.TIMEOUT: 1, Status.SANDBOX_ERROR: 2}
     assert found.coverage == 0.25
@@ -116,7 +116,7 @@ ROWS = st.builds(rollout, st.sampled_from("abc"), st.floats(0, 1), st.floats(0, 
 
 
 @given(st.lists(ROWS, max_size=12), st.randoms(use_true_random=False))
-def test_draws_in_any_order_are_the_same_evaluation(rows: list[RolloutResult], random: object) -> None:
+def test_samples_in_any_order_are_the_same_evaluation(rows: list[RolloutResult], random: object) -> None:
     measured = evaluation_of("abc", rows)
     random.shuffle(rows)  # type: ignore[attr-defined]
     assert evaluation_of("abc", rows).model_dump_json() == measured.model_dump_json()

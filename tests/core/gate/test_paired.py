@@ -48,7 +48,7 @@ def test_the_interval_holds_delta_and_possible_differences(
 def test_fewer_than_two_pairs_say_nothing(count: int) -> None:
     table = paired(measured(*[1] * count), measured(*[0] * count), RULES)
     assert (table.pairs, table.delta, table.low, table.high) == (count, count, -1, 1)
-    # Two items of draws are two observations.
+    # Two items of samples are two observations.
     table = paired(measured(0.75, 0.5), measured(0.25, 0.5), SOFT)
     assert (table.wins, table.losses, table.ties) == (1, 0, 1)
     assert table.delta == 0.25

@@ -166,7 +166,7 @@ class TestExactPaired:
 
 
 @pytest.mark.nightly
-def test_a_failed_draw_of_some_items_does_not_raise_the_rate() -> None:
+def test_a_failed_sample_of_some_items_does_not_raise_the_rate() -> None:
     random, trials, items = Random(7), 400, [f"i{index}" for index in range(100)]
     gate, accepted = rules("exact_paired", min_coverage=0), 0
 
@@ -176,12 +176,12 @@ def test_a_failed_draw_of_some_items_does_not_raise_the_rate() -> None:
         return Rollout(trajectory=Trajectory(item_id=item, status=status), score=score).result
 
     for _ in range(trials):
-        # Only the candidate's provider has a bad day: half of its items lack their second draw.
+        # Only the candidate's provider has a bad day: half of its items lack their second sample.
         second = [row(item, failed=index % 2 == 0) for index, item in enumerate(items)]
-        candidate = evaluation_of(items, [*(row(item, failed=False) for item in items), *second], draws=2)
-        current = evaluation_of(items, [row(item, failed=False) for item in items * 2], draws=2)
+        candidate = evaluation_of(items, [*(row(item, failed=False) for item in items), *second], samples=2)
+        current = evaluation_of(items, [row(item, failed=False) for item in items * 2], samples=2)
         accepted += judge(Evidence(candidate, current, gate), gate).action == Action.ACCEPT
-    print("half of the candidate's items lack a draw:", accepted / trials)
+    print("half of the candidate's items lack a sample:", accepted / trials)
     assert accepted / trials <= 0.05
 
 

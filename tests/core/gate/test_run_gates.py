@@ -36,10 +36,10 @@ def config(**knobs: object) -> TrainConfig:
 
 
 def test_a_training_has_two_gates_unless_candidates_are_taken_without_one() -> None:
-    chosen = config(evaluation__gate_policy="exact_paired", publishing__gate_alpha=0.01, publishing__draws=3)
+    chosen = config(evaluation__gate_policy="exact_paired", publishing__gate_alpha=0.01, publishing__samples=3)
     candidates, publishing = gates_of(chosen, DATA_SPLITS)
     assert (candidates.rules, candidates.fewest) == (chosen.evaluation, 5)
-    assert (publishing.rules.gate_policy, publishing.rules.draws, publishing.fewest) == ("exact_paired", 3, 7)
+    assert (publishing.rules.gate_policy, publishing.rules.samples, publishing.fewest) == ("exact_paired", 3, 7)
     ungated = config(evaluation__use_gate=False)
     assert [gate.knob for gate in gates_of(ungated, DATA_SPLITS)] == ["publishing.gate_policy"]
     assert publishing_rules(ungated.evaluation, ungated.publishing).use_gate
@@ -62,7 +62,7 @@ def test_a_gate_that_no_result_could_pass_is_refused() -> None:
 def test_a_later_look_at_the_same_items_takes_more_to_publish(number: int, action: str) -> None:
     knobs = config(publishing__gate_alpha=0.08)
     question = Question(
-        candidate="c", rival="r", draws=1, metric="hard", policy="exact_paired", alpha=0.08, settings=""
+        candidate="c", rival="r", samples=1, metric="hard", policy="exact_paired", alpha=0.08, settings=""
     )
     look = Look(
         number=number,
@@ -101,22 +101,22 @@ def test_what_each_gate_can_find_is_told_for_the_look_that_it_will_be() -> None:
     assert candidates.gain < publishing.gain < 0.4
     assert fifth.gain > publishing.gain + 0.1
     assert "look 5" in str(fifth)
-    assert "publishing.gate_policy = exact_paired, 40 items of the test split, 1 draw" in str(publishing)
+    assert "publishing.gate_policy = exact_paired, 40 items of the test split, 1 sample" in str(publishing)
     assert f"{100 * publishing.gain:.1f} points" in str(publishing)
-    found = smallest_gains(config(publishing__draws=2), {Split.VAL: [], Split.TEST: [*"aabbccdd"]})[1]
-    assert "8 items of the test split in 4 groups, 2 draws" in str(found)
+    found = smallest_gains(config(publishing__samples=2), {Split.VAL: [], Split.TEST: [*"aabbccdd"]})[1]
+    assert "8 items of the test split in 4 groups, 2 samples" in str(found)
     assert found.gain is None
-    tripled = smallest_gains(config(publishing__draws=3), groups)[1]
+    tripled = smallest_gains(config(publishing__samples=3), groups)[1]
     assert tripled.alike == publishing.gain
-    assert "if all draws of an item are alike" in str(tripled)
+    assert "if all samples of an item are alike" in str(tripled)
 
 
 RULES = EvaluationGroup(gate_policy="exact_paired")
-TRIPLED = RULES.model_copy(update={"draws": 3})
+TRIPLED = RULES.model_copy(update={"samples": 3})
 
 
-def found(gain: float, items: int, draws: int, different: int) -> float:
-    """The share of candidates with the gain that pass; of an item's draws, so many are different ones."""
+def found(gain: float, items: int, samples: int, different: int) -> float:
+    """The share of candidates with the gain that pass; of an item's samples, so many are different ones."""
     random, accepted, trials = np.random.default_rng(5), 0, 400
     for _ in range(trials):
         mine, theirs = (random.binomial(different, chance, items) for chance in ((1 + gain) / 2, (1 - gain) / 2))
@@ -134,7 +134,7 @@ def test_the_gain_is_found_in_four_of_five_cases(items: int, alike: bool) -> Non
     assert found(gain, items, 3, 1 if alike else 3) == pytest.approx(0.8, abs=0.06)
 
 
-def test_more_items_and_more_draws_find_smaller_gains() -> None:
+def test_more_items_and_more_samples_find_smaller_gains() -> None:
     gains = [smallest_gain(each, (1,) * items) or 1.0 for items in (17, 100) for each in (RULES, TRIPLED)]
     single, averaged = gains[::2], gains[1::2]
     assert single == sorted(single, reverse=True)
@@ -197,7 +197,7 @@ def test_a_look_has_the_number_of_the_item_that_was_looked_at_most() -> None:
 
 def a_look(**fields: Any) -> Look:
     question = Question(
-        candidate="c", rival="r", draws=1, metric="hard", policy="exact_paired", alpha=0.05, settings="s"
+        candidate="c", rival="r", samples=1, metric="hard", policy="exact_paired", alpha=0.05, settings="s"
     )
     more = {"run": "r", "publication": "p", "entered": datetime(2026, 11, 20, tzinfo=UTC)}
     rest = {"split": Split.TEST, "items": 1400, "question": question}

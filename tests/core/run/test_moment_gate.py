@@ -27,7 +27,7 @@ PATTERN = FailurePattern(description="d", item_ids=("item-0",))
 
 
 def rollouts(*hard: float | None) -> dict[str, list[RolloutResult]]:
-    """One draw per item; None failed."""
+    """One sample per item; None failed."""
     return {
         item.id: [
             RolloutResult(item.id, Status.TIMEOUT, "late", 0.0, None, None)

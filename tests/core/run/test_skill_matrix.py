@@ -62,7 +62,7 @@ def cell_of(
 def matrix(cells: Sequence[CellResult]) -> SkillMatrix:
     skills = tuple(ComparedSkill(source=f"skill {n}", sha256=str(n), tokens=10) for n in range(len(cells[0].skills)))
     fields = {"benchmark": "b", "run": "r", "created": datetime(2026, 11, 20, tzinfo=UTC)}
-    more = {"metric": "hard", "policy": None, "draws": 1, "min_coverage": 0.95, "spent": Spending()}
+    more = {"metric": "hard", "policy": None, "samples": 1, "min_coverage": 0.95, "spent": Spending()}
     return SkillMatrix.model_validate(fields | more | {"skills": skills, "cells": tuple(cells)})
 
 

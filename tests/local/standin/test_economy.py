@@ -27,12 +27,12 @@ def test_an_item_is_right_exactly_if_the_skill_has_its_rule_and_no_harmful_sente
         assert not World().right(item, f"- {nature.harmful}")
 
 
-def test_noise_and_chance_differ_from_draw_to_draw() -> None:
+def test_noise_and_chance_differ_from_sample_to_sample() -> None:
     chancy = next(item for item in ITEMS if 0 < World().nature(item).chance < 1)
-    assert {World().right(chancy, "", draw) for draw in range(20)} == {True, False}
+    assert {World().right(chancy, "", sample) for sample in range(20)} == {True, False}
     needy = next(item for item in ITEMS if World().nature(item).rule == RULES[0])
     noisy = World(noise=0.3)
-    assert sum(noisy.right(needy, RULES[0], draw) for draw in range(1000)) == pytest.approx(700, abs=60)
+    assert sum(noisy.right(needy, RULES[0], sample) for sample in range(1000)) == pytest.approx(700, abs=60)
 
 
 def test_no_sentence_is_part_of_another() -> None:

@@ -143,7 +143,7 @@ def test_the_effort_is_that_of_the_rollouts_that_count(table: RolloutTable) -> N
     table.append(KEY, "run-1", [took(ITEMS[0], 1, 10, 2), failed(ITEMS[1])])
     table.append(KEY, "run-2", [took(ITEMS[0], 9, 90, 9), took(ITEMS[1], 3, 30, 4), took(ITEMS[3], 5, 50, 6)])
     assert table.effort(KEY, ITEMS[:3]) == [(1, 10, 2), (3, 30, 4)]
-    assert table.effort(KEY.model_copy(update={"draw": 1}), ITEMS) == []
+    assert table.effort(KEY.model_copy(update={"sample": 1}), ITEMS) == []
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_effort_is_that_of_the_rollouts_that_count(table: RolloutTable) -> N
         # Of the same partition.
         {"skill_sha256": "a" * 12 + "0" * 52},
         {"image": "sha256:2"},
-        {"draw": 1},
+        {"sample": 1},
         {"split": Split.TEST},
         {"target": "openai-chat:org_model"},
         {"harness": "tools"},
@@ -176,7 +176,7 @@ def test_pandas_reads_the_table_from_the_store_and_duckdb_both(
     table: RolloutTable, store: ObjectStore, s3_endpoint: str, tmp_path: Path
 ) -> None:
     table.append(KEY, "run", [ok(ITEMS[0]), failed(ITEMS[1])])
-    table.append(KEY.model_copy(update={"draw": 1, "skill_sha256": "1" * 64}), "run", [ok(ITEMS[2])])
+    table.append(KEY.model_copy(update={"sample": 1, "skill_sha256": "1" * 64}), "run", [ok(ITEMS[2])])
     UsageTable(store, "team/").append("searchqa", "run", [call(1.5)], STEP)
     filesystem = pyarrow.fs.S3FileSystem(
         access_key="test", secret_key="test", endpoint_override=s3_endpoint, region="us-east-1"
@@ -192,7 +192,7 @@ def test_pandas_reads_the_table_from_the_store_and_duckdb_both(
         path.write_bytes(store.get_bytes(key))
     with duckdb.connect() as connection:
         rollouts = connection.execute(
-            "select item_id, target, split, draw, status, hard, messages[2].content, year(started) "
+            "select item_id, target, split, sample, status, hard, messages[2].content, year(started) "
             "from read_parquet(?, hive_partitioning = true) order by item_id",
             [f"{tmp_path}/team/trajectories/**/*.parquet"],
         ).fetchall()
@@ -276,13 +276,13 @@ ELSEWHERE = PLACE._replace(target="a:b")
 def partitions() -> RolloutPartitions:
     store = LocalStore()
     others = [rollout_key().model_copy(update=one) for one in ({"harness": "codex"}, {"target": "a:b"})]
-    for key in (rollout_key(), rollout_key(draw=1), rollout_key(OTHER), *others):
+    for key in (rollout_key(), rollout_key(sample=1), rollout_key(OTHER), *others):
         put(store, key, [[Try("a")], [Try("b")]])
     return RolloutPartitions(store, "")
 
 
 def test_what_a_benchmark_and_a_skill_have_rollouts_of(partitions: RolloutPartitions) -> None:
-    own = [PLACE, PLACE._replace(draw=1)]
+    own = [PLACE, PLACE._replace(sample=1)]
     assert partitions.of_benchmark("searchqa") == [ELSEWHERE, *own, PLACE._replace(skill=OTHER[:12]), CODEX]
     assert partitions.of_benchmark("searchqa2") == []
     assert partitions.of_skill("searchqa", SKILL[:12], PLACE.target) == [*own, CODEX]

@@ -117,7 +117,7 @@ def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
 ) -> None:
     assert "look 1 at these 36 items" in contest(trained, artifacts, "passable", gate_alpha=1.2e-18)
     before = trained.rollouts["publish"]
-    assert contest(trained, artifacts, "impassable", gate_alpha=1.2e-18, draws=3).startswith(
+    assert contest(trained, artifacts, "impassable", gate_alpha=1.2e-18, samples=3).startswith(
         "look 2 at these 36 items: at level 1.5e-19 exact_paired could accept nothing, since they come from 36 groups, "
         "and it needs at least 63; give the next training other items"
     )
@@ -125,26 +125,26 @@ def test_for_a_look_that_no_result_could_pass_nothing_is_rolled_out(
 
 
 def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Training, artifacts: ArtifactStore) -> None:
-    refs = plan_publication(trained.run, artifacts, "draws", PublishingGroup(draws=2))
+    refs = plan_publication(trained.run, artifacts, "samples", PublishingGroup(samples=2))
     chunks = [find_chunk(trained.run, ref)[1] for ref in refs]
-    contest = trained.store.get_model(trained.run.keys.publication("draws").contest, PublicationPlan)
+    contest = trained.store.get_model(trained.run.keys.publication("samples").contest, PublicationPlan)
     assert {chunk.split for chunk in chunks} == {Split.TEST}
-    assert {chunk.draw for chunk in chunks} == {0, 1}
+    assert {chunk.sample for chunk in chunks} == {0, 1}
     assert {chunk.stage for chunk in chunks} == {"publish"}
     assert len({chunk.skill for chunk in chunks}) == 2
     assert sum(len(chunk.item_ids) for chunk in chunks) == 4 * len(trained.run.items(Split.TEST))
     before = trained.rollouts["publish"]
     trained.run_containers(refs)
-    # Their first draws were rolled out for the test.
+    # Their first samples were rolled out for the test.
     assert trained.rollouts["publish"] == before + 2 * len(trained.run.items(Split.TEST))
-    assert measured(trained.run, contest.split, trained.run.skill(0), contest.draws).coverage == 1.0
+    assert measured(trained.run, contest.split, trained.run.skill(0), contest.samples).coverage == 1.0
 
 
 @pytest.mark.nightly
 def test_a_seed_that_takes_no_part_has_the_score_of_its_test(trained: Training, artifacts: ArtifactStore) -> None:
     artifacts.publish("# Former\n", PROVENANCE, None)
-    assert contest(trained, artifacts, "more-draws", draws=3) == ""
-    _, manifest = artifacts.read(publish_best(trained.run, artifacts, "more-draws").version)
+    assert contest(trained, artifacts, "more-samples", samples=3) == ""
+    _, manifest = artifacts.read(publish_best(trained.run, artifacts, "more-samples").version)
     tested = measured(trained.run, Split.TEST, trained.run.skill(0))
     assert manifest.seed_scores.test == PublishedScore.of(tested, trained.config.evaluation)
 

@@ -39,7 +39,7 @@ def test_a_night_that_is_as_it_should_be_shows_both_results_on_its_page() -> Non
     conclude_night(run)
     found = run.store.get_model(run.keys.rollout_quality, QualityReport)
     assert found.success
-    assert found.rows == {f"{role} skill, draw 0": 6 for role in ("champion", "seed", "previous")}
+    assert found.rows == {f"{role} skill, sample 0": 6 for role in ("champion", "seed", "previous")}
     page = run.store.get_text(run.keys.quality_page)
     assert "Records" in page
     assert "Rollouts" in page
@@ -48,7 +48,7 @@ def test_a_night_that_is_as_it_should_be_shows_both_results_on_its_page() -> Non
 def test_broken_rollouts_stop_a_night_before_it_is_settled() -> None:
     run = measured_night()
     spoil(run.store, lambda rows: rows[0].update(hard=1.5), SkillDocument(SEED).sha256)
-    with pytest.raises(DataQualityError, match=r"^regate-\S+ on fresh: .*hard score.* in seed skill, draw 0 row "):
+    with pytest.raises(DataQualityError, match=r"^regate-\S+ on fresh: .*hard score.* in seed skill, sample 0 row "):
         conclude_night(run)
     assert run.store.list_keys("regate/") == []
     assert "failed, run stopped" in run.store.get_text(run.keys.quality_page)
@@ -74,6 +74,6 @@ def test_broken_rollouts_stop_an_evaluation() -> None:
     spoil(training.store, lambda rows: rows[0].update(hard=2.0), training.run.skill(0).sha256)
     key = MatrixKeys("", "searchqa").matrix("evaluate-1")
     training.store.delete(key)
-    with pytest.raises(DataQualityError, match=r"^evaluate-1 on test: .* in .*, test, seed \S+ skill, draw 0 row \d"):
+    with pytest.raises(DataQualityError, match=r"^evaluate-1 on test: .* in .*, test, seed \S+ skill, sample 0 row \d"):
         training.matrix(request)
     assert not training.store.exists(key)

@@ -60,9 +60,9 @@ BASE = dict(estimated(SEARCHQA).rollouts)
 @pytest.mark.parametrize(
     ("knobs", "changes"),
     [
-        ({"evaluation.draws": 3}, {"seed": 600, "evaluate": 25_800, "final": 600, "test": 12_600}),
+        ({"evaluation.samples": 3}, {"seed": 600, "evaluate": 25_800, "final": 600, "test": 12_600}),
         ({"evaluation.val_limit": 50}, {"seed": 50, "evaluate": 2_150, "final": 50}),
-        ({"publishing.draws": 3}, {"publish": 2 * 1_400 * 3}),
+        ({"publishing.samples": 3}, {"publish": 2 * 1_400 * 3}),
         ({"evaluation.test_limit": 100}, {"test": 300, "publish": 200}),
         ({"evaluation.eval_test": False}, {"test": 0}),
         ({"evaluation.eval_test": "each_epoch"}, {"test": 6 * 1_400}),
@@ -71,7 +71,7 @@ BASE = dict(estimated(SEARCHQA).rollouts)
         ({"optimizer.slow_update_samples": 1_000}, {"compare_epochs": 3 * 2 * 400}),
         ({"gradient.use_deep_reflect": True}, {"follow_up": 240}),
         ({"train.speculative_rollout": True}, {"speculate": 4 * 400}),
-        ({"train.rollouts_per_item": 3}, {"rollout": 3 * 4 * 400}),
+        ({"train.samples": 3}, {"rollout": 3 * 4 * 400}),
         ({"train.accumulation": 3}, {"evaluate": 19 * 200}),
     ],
 )
@@ -155,7 +155,7 @@ CONFIGS = st.fixed_dictionaries(
         ),
         "evaluation": st.fixed_dictionaries(
             {
-                "draws": st.integers(1, 3),
+                "samples": st.integers(1, 3),
                 "val_limit": st.none() | st.integers(1, 100),
                 "eval_test": st.sampled_from([True, False, "each_epoch"]),
             }

@@ -28,7 +28,7 @@ THEN = ModelPrice(input=1.0, output=2.0, source="the table of Monday")
 DATE = "2026-11-23"
 JUDGE = "openai-chat:judge"
 PRICED = {TARGET: {"input": 1.0, "output": 2.0}}
-QUESTION = Question(candidate="a", rival="b", draws=1, metric="hard", policy="exact_paired", alpha=0.05, settings="")
+QUESTION = Question(candidate="a", rival="b", samples=1, metric="hard", policy="exact_paired", alpha=0.05, settings="")
 
 
 def opened(training: Training, *, prepares: bool = False) -> Training:
@@ -209,7 +209,7 @@ DECLARED = {
         {"task": DECLARED | {"id": "question"}},
         {"data.uri": "copy.json"},
         {"data.uri": "grown.json"},
-        {"publishing.gate_alpha": 0.2, "publishing.draws": 2, "model.temperature": 1.0},
+        {"publishing.gate_alpha": 0.2, "publishing.samples": 2, "model.temperature": 1.0},
     ],
     ids=str,
 )

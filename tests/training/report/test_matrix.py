@@ -150,7 +150,7 @@ def test_skills_are_found_by_name_and_one_that_may_not_be_named_is_not_even_read
 
 def test_a_plan_keeps_to_airflows_limit_the_splits_and_the_data_limit() -> None:
     with pytest.raises(ConfigError, match=r"^1200 chunks, and Airflow makes at most 1024 "):
-        MatrixTraining.of(evaluation__draws=100, sandbox__items_per_container=4).plan(asked())
+        MatrixTraining.of(evaluation__samples=100, sandbox__items_per_container=4).plan(asked())
     with pytest.raises(ConfigError, match=r"^splits = publish"):
         MatrixTraining.of().plan(asked(splits=(Split.PUBLISH,)))
     # The limit may be lower than what evaluations need.

@@ -27,7 +27,7 @@ from skillopt_airflow.training.report.reporting import (
     skills_of,
     stages_of,
 )
-from skillopt_airflow.training.rollouts.evaluation import draws_of, measured
+from skillopt_airflow.training.rollouts.evaluation import measured, samples_of
 from skillopt_airflow.training.rollouts.rollout_plan import store_plan
 from skillopt_airflow.training.run import stage_models
 from skillopt_airflow.training.run.run import TrainingRun
@@ -70,7 +70,7 @@ def test_a_stage_plans_items_under_skills(trained: TrainingRun) -> None:
     step = trained.timeline[1]
     [batch] = planned_rollouts(trained, step, "rollout").values()
     assert batch.item_ids == tuple(ref.id for part in trained.slices(step) for ref in part)
-    assert (batch.skills, batch.draws) == (("skills/skill_v0000.md",), (0,))
+    assert (batch.skills, batch.samples) == (("skills/skill_v0000.md",), (0,))
     evaluation = planned_rollouts(trained, step, "evaluate")
     # What is rolled out ahead for the next step is no part of it.
     assert list(evaluation) == [Split.VAL]
@@ -149,8 +149,8 @@ def test_an_item_that_was_tried_again_counts_as_it_ended() -> None:
     assert history.rollouts.ran >= 48
 
 
-class SecondDraw:
-    """Fails on the second draw of the item that comes first."""
+class SecondSample:
+    """Fails on the second sample of the item that comes first."""
 
     item = ""
 
@@ -166,8 +166,8 @@ class SecondDraw:
 
 
 def test_the_item_is_missing_and_no_half_measured_score() -> None:
-    training, fail = Training.of(evaluation__draws=2), SecondDraw()
-    # Chunk by chunk, so that the tries of an item are its draws in order.
+    training, fail = Training.of(evaluation__samples=2), SecondSample()
+    # Chunk by chunk, so that the tries of an item are its samples in order.
     training.fail, training.interrupt_after, training.containers = fail, "start", 1
     with pytest.raises(InterruptedRun):
         training()
@@ -175,11 +175,11 @@ def test_the_item_is_missing_and_no_half_measured_score() -> None:
     evaluation = state.current.evaluation
     assert evaluation.scores.keys() == {item.id for item in run.items(Split.VAL)} - {failed}
     assert (evaluation.failures, evaluation.size) == ({Status.TIMEOUT: 1}, 24)
-    first_draw = measured(run, Split.VAL, run.skill(0), draws=(0,))
-    assert (first_draw.coverage, first_draw.failures) == (1.0, {})
+    first_sample = measured(run, Split.VAL, run.skill(0), samples=(0,))
+    assert (first_sample.coverage, first_sample.failures) == (1.0, {})
     # An evaluation that ends early counts it alike.
     scores = dict.fromkeys(evaluation.scores, ItemScore(hard=1, soft=1)) | {failed: ItemScore(hard=0, soft=0)}
-    items, rules, rollouts = run.item_refs(Split.VAL), run.config.evaluation, draws_of(run, Split.VAL, run.skill(0))
+    items, rules, rollouts = run.item_refs(Split.VAL), run.config.evaluation, samples_of(run, Split.VAL, run.skill(0))
     lost = RunningEvaluation.of(items, rollouts, Evaluation(scores=scores), rules, TrackRecord()).lost()
     early, _ = lost
     assert failed not in early.scores

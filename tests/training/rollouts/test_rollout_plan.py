@@ -41,15 +41,15 @@ def room(size: int, count: int, times: int) -> int:
 
 @given(COUNTS, SIZES, LANES, st.integers(1, 3), st.integers(1, 4), CALLS)
 def test_a_stage_is_cut_by_its_model_calls_in_flight_and_by_the_items_that_may_share_a_container(
-    count: int, size: int, lanes: int, skills: int, draws: int, calls: int
+    count: int, size: int, lanes: int, skills: int, samples: int, calls: int
 ) -> None:
     config = config_of(size, lanes, calls)
-    most = room(size, count, skills * draws)
+    most = room(size, count, skills * samples)
     keys, items = [str(number) for number in range(skills)], [str(number) for number in range(count)]
-    chunks = chunks_of(config, "score", keys, Split.VAL, items, range(draws))
+    chunks = chunks_of(config, "score", keys, Split.VAL, items, range(samples))
     assert len(chunks) <= MAX_CHUNKS
-    for skill, draw in product(keys, range(draws)):
-        mine = [chunk.item_ids for chunk in chunks if (chunk.skill, chunk.draw) == (skill, draw)]
+    for skill, sample in product(keys, range(samples)):
+        mine = [chunk.item_ids for chunk in chunks if (chunk.skill, chunk.sample) == (skill, sample)]
         assert [item for part in mine for item in part] == items
         assert all(1 <= len(part) <= most for part in mine)
         assert not mine or max(map(len, mine)) - min(map(len, mine)) <= 1
@@ -94,26 +94,26 @@ def test_examples_of_parts(count: int, size: int, lanes: int, times: int, calls:
 
 @given(COUNTS, SIZES, LANES, st.integers(1, 3), st.integers(1, 4), CALLS)
 def test_no_plan_of_so_many_skills_is_larger_than_the_largest(
-    count: int, size: int, lanes: int, skills: int, draws: int, calls: int
+    count: int, size: int, lanes: int, skills: int, samples: int, calls: int
 ) -> None:
     config, items = config_of(size, lanes, calls), [str(number) for number in range(count)]
     plans = [
-        len(chunks_of(config, "score", ["k"] * number, Split.VAL, items, range(draws)))
+        len(chunks_of(config, "score", ["k"] * number, Split.VAL, items, range(samples)))
         for number in range(1, skills + 1)
     ]
-    assert largest_plan(count, config, skills, draws) == max(plans)
+    assert largest_plan(count, config, skills, samples) == max(plans)
 
 
 @given(COUNTS, SIZES, LANES, TIMES)
 def test_parts_of_a_contested_evaluation_at_the_same_time_advance_through_the_order_together(
-    count: int, size: int, lanes: int, draws: int
+    count: int, size: int, lanes: int, samples: int
 ) -> None:
-    config, most = config_of(size, lanes), room(size, count, draws)
-    parts = cut_contested(range(count), config, draws)
-    assert len(parts) == parts_of(count, config, draws)
+    config, most = config_of(size, lanes), room(size, count, samples)
+    parts = cut_contested(range(count), config, samples)
+    assert len(parts) == parts_of(count, config, samples)
     assert all(1 <= len(part) <= most for part in parts)
     assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
-    together, begun = max(1, lanes // draws), 0
+    together, begun = max(1, lanes // samples), 0
     for start in range(0, len(parts), together):
         group = parts[start : start + together]
         block = range(begun, begun + sum(map(len, group)))

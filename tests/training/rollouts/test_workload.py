@@ -129,18 +129,20 @@ def test_rollouts_and_judge_share_what_a_chunk_may_spend() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("draws", "useless", "wanted"), [(1, 0, 0.9), (4, 0, 0.975), (1, 1, 1 - 1 / 19), (1, 2, 1.0)])
-def test_the_draws_of_an_evaluation_and_its_items_of_no_use_may_lack_together_what_one_draw_may(
-    draws: int, useless: int, wanted: float
+@pytest.mark.parametrize(
+    ("samples", "useless", "wanted"), [(1, 0, 0.9), (4, 0, 0.975), (1, 1, 1 - 1 / 19), (1, 2, 1.0)]
+)
+def test_the_samples_of_an_evaluation_and_its_items_of_no_use_may_lack_together_what_one_sample_may(
+    samples: int, useless: int, wanted: float
 ) -> None:
-    training = Training.of(evaluation__draws=draws, evaluation__val_limit=20, evaluation__min_coverage=0.9)
+    training = Training.of(evaluation__samples=samples, evaluation__val_limit=20, evaluation__min_coverage=0.9)
     training.prepare()
     keys, items = training.run.keys, training.run.items(Split.VAL)
     spoiled = [item.model_copy(update={"unusable": "no answers"}) for item in items[:useless]]
     save_items(training.store, keys.items(Split.VAL), [*spoiled, *items[useless:]])
     run = TrainingRun(training.run.ref, training.run.connections)
     found = [ChunkWorkload(run, ref, "run").wanted_coverage for ref in seed_plan(run)]
-    assert found == [pytest.approx(wanted)] * draws
+    assert found == [pytest.approx(wanted)] * samples
 
 
 @contextmanager
@@ -181,7 +183,7 @@ def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: p
     server = ForeignServer("sk-right")
     with served(monkeypatch, server, evaluation__val_limit=20) as (trained, chunk):
         first = ChunkWorkload(trained.run, chunk, "run").items[0]
-        one = Chunk(stage="seed", skill=trained.run.keys.skill(0), split=Split.VAL, draw=0, item_ids=(first.id,))
+        one = Chunk(stage="seed", skill=trained.run.keys.skill(0), split=Split.VAL, sample=0, item_ids=(first.id,))
         trained.run_programs(store_plan(trained.run, trained.run.timeline[0], "one", [one]))
         server.status = 400
         work = trained.run_program(chunk)
@@ -210,7 +212,7 @@ def test_a_speculation_takes_no_share_of_the_evaluation_beside_it() -> None:
     trained.prepare()
     run, skill = trained.run, trained.run.keys.skill(0)
     chunks = [
-        Chunk(stage=stage, skill=skill, split=split, draw=0, item_ids=tuple(ids(run.item_refs(split))[:8]))
+        Chunk(stage=stage, skill=skill, split=split, sample=0, item_ids=tuple(ids(run.item_refs(split))[:8]))
         for stage, split in (("evaluate", Split.VAL), ("speculate", Split.TRAIN))
     ]
     refs = store_plan(run, run.timeline[1], "evaluate", chunks)

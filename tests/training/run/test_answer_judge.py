@@ -74,7 +74,7 @@ def training(
     knobs |= {key.replace("__", "."): value for key, value in (ONE_STEP | more).items()}
     config = TrainConfig.from_layers(benchmark_config("spelling").model_dump(), nest(knobs))
     made = Training(config, "spelling", name, store=LocalStore() if store is None else store)
-    made.slip = lambda draw, item_id: True
+    made.slip = lambda sample, item_id: True
     made.done |= {} if preflight else {"preflight": None}
     made.models.reply = reply if reply is not None else lambda stage, prompt, tool: None
     return made

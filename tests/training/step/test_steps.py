@@ -60,7 +60,7 @@ def test_without_a_gate_no_skill_stays_as_it_is() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tries", [1, 2])
 def test_the_batch_behind_a_slow_update_is_rolled_out_beside_it(tries: int) -> None:
-    small = {"train__num_epochs": 3, "train__steps_per_epoch": 1, "train__rollouts_per_item": tries}
+    small = {"train__num_epochs": 3, "train__steps_per_epoch": 1, "train__samples": tries}
     behind, ahead = (Training.of(**small, train__speculative_rollout=wanted) for wanted in (False, True))
     assert behind() == ahead()
     run = ahead.run

@@ -25,7 +25,7 @@ class PublishingGroup(Group):
     strict only compares the means."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """False positive rate of exact_paired, over all tests on the same items together."""
-    draws: Annotated[int, Field(ge=1, le=100)] = 1
+    samples: Annotated[int, Field(ge=1, le=100)] = 1
     """Rollouts per held-out item under each of the two skills. Stored rollouts are reused."""
     approval: bool = False
     """Require a person's approval in Airflow's UI."""

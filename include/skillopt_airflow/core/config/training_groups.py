@@ -25,7 +25,7 @@ class TrainGroup(Group):
     """Training items per slice."""
     accumulation: Positive = 1
     """Slices per step. A step rolls out and reflects on all of them, then merges the patches."""
-    rollouts_per_item: Positive = 1
+    samples: Positive = 1
     """Rollouts per item of a batch, which an analyst sees together. Only useful for a target that samples."""
     seed: int = 42
     """Seed of all shuffles of the training."""
@@ -131,7 +131,7 @@ class EvaluationGroup(Group):
     judge: JudgeUse = "rules_first"
     """Scoring in a benchmark with a judge: by the rules only, by the judge if the rules can't decide, or always by the
     judge. No effect in other benchmarks."""
-    draws: Positive = 1
+    samples: Positive = 1
     """Rollouts per item of an evaluation. The item's score is their mean. If one of them fails, it has no score."""
     gate_metric: Literal["hard", "soft", "mixed"] = "hard"
     """Score that the gate compares; mixed is (1 - w) hard + w soft."""

@@ -44,7 +44,7 @@ Metric = Literal["hard", "soft", "mixed"]
 
 
 class ItemScore(Value):
-    """The scores of one item, each the mean over its draws."""
+    """The scores of one item, each the mean over its samples."""
 
     hard: UnitInterval
     soft: UnitInterval
@@ -97,18 +97,18 @@ class Evaluation(Value):
 
 
 def evaluation_of(
-    items: Sequence[ItemRef], rollouts: Mapping[str, Sequence[RolloutResult]], draws: int = 1
+    items: Sequence[ItemRef], rollouts: Mapping[str, Sequence[RolloutResult]], samples: int = 1
 ) -> Evaluation:
-    """Collect the rollouts of the items, by item id, with one or more draws of each, in any order.
+    """Collect the rollouts of the items, by item id, with one or more samples of each, in any order.
 
-    An item's score is the mean over its draws. An item with fewer than `draws` scored draws has no score and counts as
-    its `failed_draw`: a mean over fewer draws has another distribution, which a sign test would count as a difference.
+    An item's score is the mean over its samples. An item with fewer than `samples` scored ones has no score and counts
+    as its `failed_sample`: a mean over fewer has another distribution, which a sign test would count as a difference.
     """
 
     @cache
-    def score(of_draws: tuple[tuple[float, float], ...]) -> ItemScore:
+    def score(of_samples: tuple[tuple[float, float], ...]) -> ItemScore:
         # Cached because many items have the same scores.
-        hard, soft = zip(*of_draws, strict=True)
+        hard, soft = zip(*of_samples, strict=True)
         return ItemScore(hard=_mean(hard), soft=_mean(soft))
 
     scores: dict[str, ItemScore] = {}
@@ -116,10 +116,10 @@ def evaluation_of(
     for item in items:
         found = rollouts.get(item.id, ())
         scored = tuple((one.hard, one.soft) for one in found if one.hard is not None and one.soft is not None)
-        if len(scored) >= max(draws, 1):
+        if len(scored) >= max(samples, 1):
             scores[item.id] = score(scored)
         else:
-            failed.append(failed_draw(item.id, found))
+            failed.append(failed_sample(item.id, found))
     return Evaluation(
         scores=scores,
         failures=dict(Counter(one.status for one in failed)),
@@ -128,8 +128,8 @@ def evaluation_of(
     )
 
 
-def failed_draw(item_id: str, rollouts: Iterable[RolloutResult]) -> RolloutResult:
-    """Return the latest failed draw of an item; a sandbox_error if draws are only missing."""
+def failed_sample(item_id: str, rollouts: Iterable[RolloutResult]) -> RolloutResult:
+    """Return the latest failed sample of an item; a sandbox_error if samples are only missing."""
     ended = [one for one in rollouts if one.hard is None]
     missing = RolloutResult(item_id, Status.SANDBOX_ERROR, "it has no stored rollout", 0.0, None, None)
     return max(ended, key=lambda one: (one.started, one.status, one.error), default=missing)

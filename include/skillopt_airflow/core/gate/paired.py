@@ -56,9 +56,9 @@ def difference_interval(groups: Groups) -> tuple[float, float]:
 def score_interval(groups: Groups) -> tuple[float, float]:
     """Return the interval of the mean of scores between 0 and 1; [0, 1] if there is none.
 
-    It is Wilson's score interval (1927) for the number of 0/1 scores with the same variance: averaged draws and partial
-    credit vary less, correlated groups more. The pseudo-groups vary halfway between independent and equal 0/1 scores.
-    It stays inside [0, 1], and has a width if all items agree. For independent 0/1 scores it is Wilson's interval.
+    It is Wilson's score interval (1927) for the number of 0/1 scores with the same variance: means of samples and
+    partial credit vary less, correlated groups more. The pseudo-groups vary halfway between independent and equal 0/1
+    scores. It stays inside [0, 1], and has a width if all items agree. For independent 0/1 scores it's Wilson's own.
     """
     if not groups or has_too_few_groups(groups):
         return 0.0, 1.0
@@ -141,7 +141,7 @@ class PairedTable(Value):
 def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> PairedTable:
     """Compare on the items with a score under both, so missing items favor neither.
 
-    For delta's interval, an item's averaged draws are one observation, and so are the items of a group.
+    For delta's interval, an item's averaged samples are one observation, and so are the items of a group.
     """
     both, groups = sorted(candidate.scores.keys() & other.scores.keys()), other.groups | candidate.groups
     values = [(gate_value(candidate.scores[item], rules), gate_value(other.scores[item], rules)) for item in both]

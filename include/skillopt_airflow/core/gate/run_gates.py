@@ -38,7 +38,7 @@ class Question(Value):
     """SHA-256 of the skill."""
     rival: str
     """SHA-256 of the skill to beat."""
-    draws: int
+    samples: int
     metric: str
     policy: str
     alpha: float
@@ -126,21 +126,21 @@ def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...], alike: bool =
     correlated, the gate detects smaller gains.
 
     Args:
-        rules: the policy, its level, and the draws per item.
+        rules: the policy, its level, and the samples per item.
         groups: sizes of the items' groups; 1 for an item without a group.
-        alike: whether all draws of an item are equal, as at temperature 0, and count as one.
+        alike: whether all samples of an item are equal, as at temperature 0, and count as one.
     """
     if not can_accept(rules, groups):
         return None
     low, high = 0, STEPS
     while high - low > 1:
         middle = (low + high) // 2
-        detected = _power(rules, groups, middle / STEPS, 1 if alike else rules.draws) >= POWER
+        detected = _power(rules, groups, middle / STEPS, 1 if alike else rules.samples) >= POWER
         low, high = (low, middle) if detected else (middle, high)
     return high / STEPS
 
 
-def _power(rules: EvaluationGroup, groups: tuple[int, ...], gain: float, draws: int) -> float:
+def _power(rules: EvaluationGroup, groups: tuple[int, ...], gain: float, samples: int) -> float:
     import numpy as np
 
     random, accepted = np.random.default_rng(SEED), 0
@@ -148,8 +148,8 @@ def _power(rules: EvaluationGroup, groups: tuple[int, ...], gain: float, draws: 
     block = max(1, 2_000_000 // len(groups))
     for begin in range(0, TRIALS, block):
         shape = min(block, TRIALS - begin), len(groups)
-        mine, theirs = (random.binomial(draws, chance, shape) for chance in ((1 + gain) / 2, (1 - gain) / 2))
-        sums = np.array(groups) * (mine - theirs) / draws
+        mine, theirs = (random.binomial(samples, chance, shape) for chance in ((1 + gain) / 2, (1 - gain) / 2))
+        sums = np.array(groups) * (mine - theirs) / samples
         passed = sums.sum(axis=1) > 0
         if policy_of(rules).has_level:
             passed &= _p_values(sums) <= rules.gate_alpha
@@ -200,23 +200,23 @@ class SmallestGain(Value):
     items: int
     groups: int | None
     """Number of the items' groups; None if the items are independent."""
-    draws: int
+    samples: int
     look: int = 1
     """See `RunGate.look`."""
     gain: float | None
     """Minimum detectable gain of the mean (80% power); None if the gate can't accept."""
     alike: float | None
-    """The same if all draws of an item are equal, as at temperature 0."""
+    """The same if all samples of an item are equal, as at temperature 0."""
 
     def __str__(self) -> str:
         of = "" if self.groups is None else f" in {self.groups:,} groups"
         again = "" if self.look == 1 else f", look {self.look} at them"
         found = "no gain" if self.gain is None else f"a gain of {100 * self.gain:.1f} points"
         if self.alike is not None and self.alike != self.gain:
-            found += f" ({100 * self.alike:.1f} if all draws of an item are alike)"
+            found += f" ({100 * self.alike:.1f} if all samples of an item are alike)"
         return (
             f"{self.gate} = {self.policy}, {self.items:,} items of the {self.split} split{of}, "
-            f"{self.draws} draw{'s' if self.draws > 1 else ''} of each{again}: {found}"
+            f"{self.samples} sample{'s' if self.samples > 1 else ''} of each{again}: {found}"
         )
 
 
@@ -248,7 +248,7 @@ def publishing_rules(evaluation: EvaluationGroup, publishing: PublishingGroup, l
     """Return a run's scoring rules with the policy of publishing, at the level of a look."""
     level = level_of(look, publishing.gate_alpha)
     policy = {"use_gate": True, "gate_policy": publishing.gate_policy, "gate_alpha": level, "gate_protected_items": ()}
-    return evaluation.model_copy(update=policy | {"draws": publishing.draws})
+    return evaluation.model_copy(update=policy | {"samples": publishing.samples})
 
 
 def decide_publication(
@@ -320,7 +320,7 @@ def smallest_gains(
             split=gate.split,
             items=len(groups[gate.split]),
             groups=count_groups(groups[gate.split]),
-            draws=gate.rules.draws,
+            samples=gate.rules.samples,
             gain=smallest_gain(gate.rules, group_sizes(groups[gate.split])),
             alike=smallest_gain(gate.rules, group_sizes(groups[gate.split]), alike=True),
         )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import WON, Evaluation, ItemScore, evaluation_of, failed_draw, gate_value
+from skillopt_airflow.core.gate.item_scores import WON, Evaluation, ItemScore, evaluation_of, failed_sample, gate_value
 from skillopt_airflow.core.gate.paired import SAME_MEAN
 from skillopt_airflow.core.run.state import TrackRecord
 from skillopt_airflow.core.run.timeline import Moment
@@ -48,7 +48,7 @@ class RunningEvaluation:
     """A candidate's evaluation while it runs."""
 
     scores: Mapping[str, ItemScore]
-    """Scores of the items with all draws."""
+    """Scores of the items with all samples."""
     failed: Mapping[str, Status]
     """Items that ended without a score. Like pending items, they count as possible wins."""
     order: Sequence[str]
@@ -68,10 +68,10 @@ class RunningEvaluation:
         rules: EvaluationGroup,
         record: TrackRecord,
     ) -> "RunningEvaluation":
-        """Collect the rollouts so far, by item id; an item counts once all of its draws have ended."""
-        complete = [item for item in items if len(rollouts.get(item.id, ())) == rules.draws]
-        scores = evaluation_of(complete, rollouts, rules.draws).scores
-        failed = {one.id: failed_draw(one.id, rollouts[one.id]).status for one in complete if one.id not in scores}
+        """Collect the rollouts so far, by item id; an item counts once all of its samples have ended."""
+        complete = [item for item in items if len(rollouts.get(item.id, ())) == rules.samples]
+        scores = evaluation_of(complete, rollouts, rules.samples).scores
+        failed = {one.id: failed_sample(one.id, rollouts[one.id]).status for one in complete if one.id not in scores}
         order = evaluation_order([item.id for item in items], current, rules, record)
         return cls(scores, failed, order, current, rules, record)
 

@@ -34,7 +34,7 @@ class GateInput:
     items: Sequence[ItemRef]
     """The selection split."""
     rollouts: Mapping[str, Sequence[RolloutResult]]
-    """The candidate's rollouts by item id, one per draw; unused if the candidate equals the current skill."""
+    """The candidate's rollouts by item id, one per sample; unused if the candidate equals the current skill."""
     applied: Patch
     """The edits that were to make the candidate."""
     report: EditApplyReport
@@ -114,7 +114,7 @@ def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
             )
             decision = decide(evaluation, current, best, rules, certain=reason)
             return evaluation, decision.model_copy(update={"bound": bound})
-    evaluation = evaluation_of(given.items, given.rollouts, rules.draws)
+    evaluation = evaluation_of(given.items, given.rollouts, rules.samples)
     covered = covers(evaluation, rules)
     # Even force doesn't accept an unmeasured candidate, because later candidates couldn't be compared with it.
     force = covered and moment.kind == "slow_update" and not config.optimizer.slow_update_gate
@@ -161,7 +161,7 @@ def _row(
 ) -> MomentHistory:
     moment, rules, skill, candidate = given.moment, given.config.evaluation, given.current.skill, given.candidate.skill
     is_measured = decision.bound is None and candidate != skill and bool(evaluation.scores)
-    saved = len(given.items) * rules.draws - sum(map(len, given.rollouts.values()))
+    saved = len(given.items) * rules.samples - sum(map(len, given.rollouts.values()))
     scores = after.current.evaluation
     return MomentHistory(
         name=moment.name,

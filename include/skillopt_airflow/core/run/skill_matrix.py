@@ -146,7 +146,7 @@ class SkillMatrix(Document):
     created: AwareDatetime
     """UTC, when the run was prepared."""
     metric: Metric
-    draws: int
+    samples: int
     """Rollouts per item."""
     min_coverage: UnitInterval
     """Required share of items with a score."""

@@ -18,13 +18,13 @@ class ReflectedItems(Document):
     item_ids: tuple[str, ...]
     failed: int = 0
     """Number of failed items."""
-    draws: dict[str, tuple[int, ...]] = Field(default_factory=dict)
-    """The scored draws by item; an item with only the first draw may be missing."""
+    samples: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    """The scored samples by item; an item with only the first sample may be missing."""
 
-    def draws_of(self, item_id: str) -> tuple[int, ...]:
+    def samples_of(self, item_id: str) -> tuple[int, ...]:
         if item_id not in self.item_ids:
             return ()
-        return self.draws.get(item_id, (0,))
+        return self.samples.get(item_id, (0,))
 
 
 class BufferEntry(Value):

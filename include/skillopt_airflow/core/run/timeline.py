@@ -59,13 +59,13 @@ def slice_places(train_size: int, position: int, train: TrainGroup) -> list[rang
     return [range(start, min(start + train.batch_size, train_size)) for start in starts if start < train_size]
 
 
-def batch_draws(train: TrainGroup, epoch: int, temperature: float | None) -> range:
-    """Return the draws of a batch's items in an epoch (1-based).
+def batch_samples(train: TrainGroup, epoch: int, temperature: float | None) -> range:
+    """Return the samples of a batch's items in an epoch (1-based).
 
-    Each epoch has new draws, so analysts see new trajectories, except at temperature 0, where answers repeat.
+    Each epoch has new samples, so analysts see new trajectories, except at temperature 0, where answers repeat.
     """
-    first = 0 if temperature == 0 else (epoch - 1) * train.rollouts_per_item
-    return range(first, first + train.rollouts_per_item)
+    first = 0 if temperature == 0 else (epoch - 1) * train.samples
+    return range(first, first + train.samples)
 
 
 def sample(items: Sequence[T], count: int, seed: str) -> list[T]:

@@ -81,9 +81,9 @@ def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int]) -> int:
     train, rules = config.train, config.evaluation
     batch = min(sizes[Split.TRAIN], train.batch_size * train.accumulation)
     val = len(range(sizes[Split.VAL])[: rules.limit(Split.VAL)])
-    chunks = largest_plan(batch, config, 1, train.rollouts_per_item)
+    chunks = largest_plan(batch, config, 1, train.samples)
     # A batch job covers all chunks of an evaluation.
-    chunks += 0 if config.model.batch else largest_plan(val, config, 1, rules.draws)
+    chunks += 0 if config.model.batch else largest_plan(val, config, 1, rules.samples)
     return max(1, MAX_TASKS // (chunks + TASKS_OF_STEP))
 
 

@@ -1,6 +1,6 @@
 """Arrow schemas of the two tables, conversion of their rows, and the parts of a partition.
 
-Partition columns (benchmark, target, harness, split, skill, draw; benchmark, run) are only in the keys: a reader with
+Partition columns (benchmark, target, harness, split, skill, sample; benchmark, run) are only in the keys: a reader with
 Hive partitioning adds them, and pyarrow refuses a column that is in both.
 
 Parts are immutable objects. A chunk writes small parts under its writer's prefix while it runs, and finally one object

@@ -65,7 +65,7 @@ class RolloutKey(Value):
     harness: str = Field(min_length=1)
     split: Split
     skill_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    draw: int = Field(ge=0)
+    sample: int = Field(ge=0)
     settings_sha256: str
     """Hash of the target's settings, such as temperature and token limits."""
     image: str
@@ -341,7 +341,7 @@ class Partition(NamedTuple):
     harness: str
     split: Split
     skill: str
-    draw: int
+    sample: int
 
 
 class RolloutPartitions:
@@ -358,11 +358,11 @@ class RolloutPartitions:
 
     def of_skill(self, benchmark: str, skill: str, target: str = "") -> list[Partition]:
         """Return the partitions of a skill (12 digits of its hash), for one target or all."""
-        folders = self._below(benchmark, target=target, harness="", split="", skill=skill, draw="")
+        folders = self._below(benchmark, target=target, harness="", split="", skill=skill, sample="")
         return sorted(_partition(values) for values in folders)
 
     def comparable_skills(self, partition: Partition) -> list[str]:
-        """Return the skills with rollouts of the same target, harness and split, with any draws."""
+        """Return the skills with rollouts of the same target, harness and split, with any samples."""
         one = partition
         folders = self._below(one.benchmark, target=one.target, harness=one.harness, split=one.split.value, skill="")
         return [values["skill"] for values in folders]
@@ -377,5 +377,5 @@ class RolloutPartitions:
 
 
 def _partition(values: Mapping[str, str]) -> Partition:
-    split, draw = Split(values["split"]), int(values["draw"])
-    return Partition(values["benchmark"], values["target"], values["harness"], split, values["skill"], draw)
+    split, sample = Split(values["split"]), int(values["sample"])
+    return Partition(values["benchmark"], values["target"], values["harness"], split, values["skill"], sample)

@@ -261,11 +261,11 @@ def earlier_lineup(run: TrainingRun, night: Night) -> tuple[NightLineup, list[st
 
 def plan_night(run: TrainingRun, lineup: NightLineup, texts: Sequence[str]) -> list[JsonObject]:
     """Store the contenders and their texts; return the chunks, equal texts once."""
-    items, draws = ids(run.item_refs(Split.FRESH)), range(run.config.evaluation.draws)
+    items, samples = ids(run.item_refs(Split.FRESH)), range(run.config.evaluation.samples)
     run.store.put_model(run.keys.contest, lineup)
-    chunks = chunks_of(run.config, "regate", store_versions(run, texts), Split.FRESH, items, draws)
+    chunks = chunks_of(run.config, "regate", store_versions(run, texts), Split.FRESH, items, samples)
     # The same number for every target, because one DAG run serves all targets of a night.
-    least = largest_plan(len(items), run.config, len(CONTENDERS), len(draws))
+    least = largest_plan(len(items), run.config, len(CONTENDERS), len(samples))
     return store_plan(run, run.timeline[0], "regate", chunks, least=least)
 
 

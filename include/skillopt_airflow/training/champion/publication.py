@@ -58,8 +58,8 @@ class PublicationPlan(Document):
     """Overrides of the `RunRef`, such as another target."""
 
     @property
-    def draws(self) -> range:
-        return range(self.rules.draws)
+    def samples(self) -> range:
+        return range(self.rules.samples)
 
     @property
     def rival(self) -> str:
@@ -82,7 +82,7 @@ def plan_publication(
         return store_plan(run, moment, f"publish-{name}", [])
     log.info("%s of the %s split", plan.look, plan.split)
     skills, items = (run.keys.skill(best.version), keys.rival_skill), ids(run.item_refs(plan.split))
-    chunks = chunks_of(run.config, "publish", skills, plan.split, items, plan.draws)
+    chunks = chunks_of(run.config, "publish", skills, plan.split, items, plan.samples)
     return store_plan(run, moment, f"publish-{name}", chunks, if_missing=True)
 
 
@@ -98,9 +98,9 @@ def _new_plan(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pu
     split, every = plan.split, run.item_refs(plan.split)
     usable, items = [item for item in every if not item.unusable], deciding_items(split, every)
     missing = sum(
-        len(usable) - sum(found.status.scored for found in run.results(split, skill, draw, usable).values())
+        len(usable) - sum(found.status.scored for found in run.results(split, skill, sample, usable).values())
         for skill in (candidate, rival)
-        for draw in plan.draws
+        for sample in plan.samples
     )
     if shortfall := budget_shortfall(run, missing):
         advice = "publish it with a larger one in the overrides"
@@ -109,14 +109,14 @@ def _new_plan(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pu
     question = Question(
         candidate=candidate.sha256,
         rival=rival.sha256,
-        draws=rules.draws,
+        samples=rules.samples,
         metric=evaluation.gate_metric,
         policy=rules.gate_policy,
         alpha=rules.gate_alpha,
         settings=_settings(run, split, candidate, items),
     )
-    # Missing rollouts would be made again, which is another random draw.
-    stored = missing <= (1 - evaluation.min_coverage) * 2 * len(items) * rules.draws
+    # Missing rollouts would be made again, which is another random sample.
+    stored = missing <= (1 - evaluation.min_coverage) * 2 * len(items) * rules.samples
     look = artifacts.looks.enter(_marks(run, split), question, split, run.ref.run, name, stored=stored)
     return plan.model_copy(update={"look": look, "withheld": _hopeless(evaluation, items, rules, look)})
 
@@ -134,7 +134,7 @@ def _nothing_new(final: RunState, champion: Alias | None, candidate: SkillDocume
 
 
 def _settings(run: TrainingRun, split: Split, candidate: SkillDocument, items: Sequence[ItemRef]) -> str:
-    """Return a hash of the settings that make rollouts a new random draw."""
+    """Return a hash of the settings that make rollouts a new random sample."""
     looked_at = items_fingerprint(item.fingerprint for item in items)
     key, rules = run.rollout_key(split, candidate, 0), run.config.evaluation
     weight = rules.gate_mixed_weight if rules.gate_metric == "mixed" else None
@@ -175,7 +175,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
         raise DataError("nothing to publish was planned")
     look, best = plan.look, _planned_candidate(run, plan)
     skills = {"candidate": run.skill(best.version), "rival": run.document(keys.rival_skill)}
-    check_measured(run, plan.split, skills, plan.draws)
+    check_measured(run, plan.split, skills, plan.samples)
     candidate, rival = (_covered_evaluation(run, name, skill, plan) for name, skill in skills.items())
     decision = decide_publication(candidate, rival, run.config.evaluation, plan.rules, look)
     run.store.put_model(keys.gate, decision)
@@ -201,7 +201,7 @@ def _planned_candidate(run: TrainingRun, plan: PublicationPlan) -> Measured:
 
 
 def _covered_evaluation(run: TrainingRun, who: str, skill: SkillDocument, plan: PublicationPlan) -> Evaluation:
-    evaluation = measured(run, plan.split, skill, plan.draws, deciding_items(plan.split, run.item_refs(plan.split)))
+    evaluation = measured(run, plan.split, skill, plan.samples, deciding_items(plan.split, run.item_refs(plan.split)))
     advice = "clear the task measure and all tasks after it to retry these"
     require_coverage(
         evaluation, run.config.evaluation, f"publishing, the {who} skill on the {plan.split} split", advice
@@ -287,17 +287,17 @@ def _scores(run: TrainingRun, skill: Measured, plan: PublicationPlan) -> "SplitS
     """Return a skill's scores under the publication's target model."""
     from skillopt_airflow.store.artifacts import SplitScores
 
-    evaluation = measured(run, plan.split, run.skill(skill.version), plan.draws)
+    evaluation = measured(run, plan.split, run.skill(skill.version), plan.samples)
     scores = {plan.split.value: _published(run, evaluation)}
     if not run.for_another_model:
-        # The comparison may use more draws, which only its two skills have.
+        # The comparison may use more samples, which only its two skills have.
         if run.config.evaluation.eval_test and scores.get("test") is None:
             scores["test"] = _published(run, measured(run, Split.TEST, run.skill(skill.version)))
         scores["val"] = _published(run, skill.evaluation)
     scores["promised"] = scores.get("test")
     if plan.split is Split.TEST:
         held_out = held_out_items(run.item_refs(Split.TEST))
-        found = measured(run, Split.TEST, run.skill(skill.version), plan.draws, held_out)
+        found = measured(run, Split.TEST, run.skill(skill.version), plan.samples, held_out)
         scores["promised"] = _published(run, found)
     return SplitScores.model_validate(scores)
 

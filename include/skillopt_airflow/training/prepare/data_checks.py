@@ -68,31 +68,31 @@ def check_fresh_items(
 
 
 def check_measured(
-    run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], draws: Sequence[int] | None = None
+    run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], samples: Sequence[int] | None = None
 ) -> None:
     """Check the stored rollouts of skills on a split before they are compared.
 
     Args:
-        draws: the evaluation's if None.
+        samples: the evaluation's if None.
 
     Raises:
         DataQualityError: rows fail expectations; the message names them.
     """
-    check_tables(run, [split], measured_tables(run, split, skills, draws))
+    check_tables(run, [split], measured_tables(run, split, skills, samples))
 
 
 def measured_tables(
-    run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], draws: Sequence[int] | None = None
+    run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], samples: Sequence[int] | None = None
 ) -> RowsByTable:
-    """Return the unchecked rows that compare skills, by skill and draw; see `check_measured`."""
+    """Return the unchecked rows that compare skills, by skill and sample; see `check_measured`."""
     items = run.item_refs(split)
     own = split in PRIVATE_SPLITS
     return {
-        f"{name} skill, draw {draw}": run.rollouts.unparsed(
-            run.rollout_key(split, skill, draw), run.ref.run, items, own=own
+        f"{name} skill, sample {sample}": run.rollouts.unparsed(
+            run.rollout_key(split, skill, sample), run.ref.run, items, own=own
         )
         for name, skill in skills.items()
-        for draw in (range(run.config.evaluation.draws) if draws is None else draws)
+        for sample in (range(run.config.evaluation.samples) if samples is None else samples)
     }
 
 

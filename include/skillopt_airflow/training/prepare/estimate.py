@@ -186,7 +186,7 @@ def estimate_training(
     reflections = analyzed * config.train.accumulation * minibatches * gradient.analyst_rounds + rollouts["follow_up"]
     # Also one selection per merged patch, and the calls at the epochs' ends.
     calls = OPTIMIZER_FACTOR * (reflections + analyzed + config.train.num_epochs)
-    shown = gradient.minibatch_size * config.train.rollouts_per_item
+    shown = gradient.minibatch_size * config.train.samples
     pictures = min(gradient.show_pictures, gradient.minibatch_size) * prompt.picture_tokens * CHARS_PER_TOKEN
 
     def reflecting(skill: int, answer: int, told: int) -> float:
@@ -235,18 +235,18 @@ def _rollouts(config: TrainConfig, sizes: Mapping[Split, int], steps_in_epoch: i
     guidance = compared if optimizer.use_slow_update else 0
     candidates = steps + guidance + sum(moment.kind == "meta_reflect" for moment in moments)
     in_epoch = min(sizes[Split.TRAIN], steps_in_epoch * train.batch_size * train.accumulation)
-    batches, val = train.num_epochs * in_epoch, limited[Split.VAL] * rules.draws
+    batches, val = train.num_epochs * in_epoch, limited[Split.VAL] * rules.samples
     probes = config.gradient.deep_reflect_failures + config.gradient.deep_reflect_successes
     return {
         "seed": val,
-        "rollout": batches * train.rollouts_per_item,
-        "speculate": batches * train.rollouts_per_item if train.speculative_rollout else 0,
+        "rollout": batches * train.samples,
+        "speculate": batches * train.samples if train.speculative_rollout else 0,
         "follow_up": steps * probes if config.gradient.use_deep_reflect else 0,
         "evaluate": candidates * val,
         "compare_epochs": compared * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         "final": val,
-        "test": rules.most_tested(train.num_epochs) * limited[Split.TEST] * rules.draws,
-        "publish": 2 * limited[publish_split(limited)] * config.publishing.draws,
+        "test": rules.most_tested(train.num_epochs) * limited[Split.TEST] * rules.samples,
+        "publish": 2 * limited[publish_split(limited)] * config.publishing.samples,
     }
 
 

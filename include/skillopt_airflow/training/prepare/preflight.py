@@ -87,7 +87,7 @@ def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
     tried: list[Trajectory] = []
     for item in unscored_items(run)[:FIRST_ITEMS]:
         before = len(_target_calls(run))
-        chunks.append(Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=(item.id,)))
+        chunks.append(Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, sample=0, item_ids=(item.id,)))
         with _log_waiting(f"{who}, training item {item.id}"):
             roll_out(store_plan(run, run.timeline[0], STAGE, chunks)[len(tried) : len(chunks)])
         found = run.stored(Split.TRAIN, run.skill(0), 0, [item])

@@ -55,7 +55,7 @@ class RunRollouts:
         names = list(dict.fromkeys(chunk.skill for _, chunk in work))
         skills = dict(zip(names, pool.map(run.document, names), strict=True))
         planned = [
-            (moment, chunk, run.rollout_key(chunk.split, skills[chunk.skill], chunk.draw)) for moment, chunk in work
+            (moment, chunk, run.rollout_key(chunk.split, skills[chunk.skill], chunk.sample)) for moment, chunk in work
         ]
         places = list(dict.fromkeys(place for _, _, place in planned))
         ran: dict[RolloutKey, dict[str, list[RolloutResult]]] = {}

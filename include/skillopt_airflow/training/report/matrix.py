@@ -9,7 +9,7 @@ from typing import NamedTuple
 from skillopt_airflow.core.config.harnesses import HarnessName
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, collect_errors, merge_errors
-from skillopt_airflow.core.gate.item_scores import evaluation_of, failed_draw
+from skillopt_airflow.core.gate.item_scores import evaluation_of, failed_sample
 from skillopt_airflow.core.run.budget import MEASURING_ROLES, Prices, Spending, total_usd
 from skillopt_airflow.core.run.skill_matrix import (
     CellResult,
@@ -34,7 +34,7 @@ from skillopt_airflow.training.prepare.data_checks import check_tables, measured
 from skillopt_airflow.training.prepare.data_items import read_items, store_files
 from skillopt_airflow.training.prepare.estimate import SAMPLED_ITEMS, Prompt, estimate_rollouts
 from skillopt_airflow.training.prepare.preparation import check_item_images, check_priced, files_of, save_run
-from skillopt_airflow.training.rollouts.evaluation import by_type, draws_of
+from skillopt_airflow.training.rollouts.evaluation import by_type, samples_of
 from skillopt_airflow.training.rollouts.rollout_plan import (
     MAX_CHUNKS,
     Chunk,
@@ -210,8 +210,8 @@ def _open_rollouts(run: TrainingRun, split: Split, skill: SkillDocument) -> int:
     """Return how many rollouts of a skill on a split are to be made; those that only lack their judge aren't."""
     items = [item for item in run.item_refs(split) if not item.unusable]
     left = 0
-    for draw in range(run.config.evaluation.draws):
-        found = run.results(split, skill, draw, items).values()
+    for sample in range(run.config.evaluation.samples):
+        found = run.results(split, skill, sample, items).values()
         left += len(items) - sum(one.status.scored or one.status is Status.JUDGE_ERROR for one in found)
     return left
 
@@ -221,14 +221,14 @@ def _plan_cell(run: TrainingRun, request: MatrixRequest, skills: Sequence[SkillD
 
     The skills alternate, so that a slow hour of a server affects all of them.
     """
-    keys, draws = store_versions(run, [skill.text for skill in skills]), run.config.evaluation.draws
+    keys, samples = store_versions(run, [skill.text for skill in skills]), run.config.evaluation.samples
     chunks = []
     for split in request.splits:
         items = ids(run.item_refs(split))
         chunks += [
-            Chunk(stage=STAGE, skill=key, split=split, draw=draw, item_ids=tuple(part))
-            for part in cut(items, parts_of(len(items), run.config, len(keys) * draws))
-            for draw in range(draws)
+            Chunk(stage=STAGE, skill=key, split=split, sample=sample, item_ids=tuple(part))
+            for part in cut(items, parts_of(len(items), run.config, len(keys) * samples))
+            for sample in range(samples)
             for key in keys
         ]
     ref = run.ref.model_dump(mode="json", exclude_defaults=True)
@@ -255,7 +255,7 @@ def conclude_matrix(
         run=first.ref.run,
         created=datetime.fromisoformat(first.record.created),
         metric=rules.gate_metric,
-        draws=rules.draws,
+        samples=rules.samples,
         min_coverage=rules.min_coverage,
         policy=policy,
         skills=tuple(skills),
@@ -292,15 +292,17 @@ def _cell(run: TrainingRun, split: Split, skills: Sequence[SkillDocument], polic
 
 
 def _measurement(run: TrainingRun, split: Split, skill: SkillDocument) -> Measurement:
-    draws, items, price = run.config.evaluation.draws, run.item_refs(split), run.prices["target"]
-    found = draws_of(run, split, skill)
-    evaluation = evaluation_of(items, found, draws)
+    samples, items, price = run.config.evaluation.samples, run.item_refs(split), run.prices["target"]
+    found = samples_of(run, split, skill)
+    evaluation = evaluation_of(items, found, samples)
     failed = [
-        failed_draw(item, rollouts)
+        failed_sample(item, rollouts)
         for item, rollouts in found.items()
         if item not in evaluation.scores and any(not one.status.scored for one in rollouts)
     ]
-    effort = [one for draw in range(draws) for one in run.rollouts.effort(run.rollout_key(split, skill, draw), items)]
+    effort = [
+        one for sample in range(samples) for one in run.rollouts.effort(run.rollout_key(split, skill, sample), items)
+    ]
     calls, read, written = (sum(one[column] for one in effort) for column in range(3))
     cost = RolloutCost(
         rollouts=len(effort),

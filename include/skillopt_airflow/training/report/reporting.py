@@ -52,7 +52,7 @@ class SplitRollouts(NamedTuple):
 
     skills: tuple[str, ...]
     """Skill names in plan order."""
-    draws: tuple[int, ...]
+    samples: tuple[int, ...]
     item_ids: tuple[str, ...]
 
 
@@ -128,7 +128,7 @@ def planned_rollouts(run: TrainingRun, moment: Moment, stage: str) -> dict[Split
         own = [chunk for chunk in chunks if chunk.split == split]
         found[split] = SplitRollouts(
             skills=tuple(dict.fromkeys(chunk.skill.removeprefix(run.keys.folder) for chunk in own)),
-            draws=tuple(sorted({chunk.draw for chunk in own})),
+            samples=tuple(sorted({chunk.sample for chunk in own})),
             item_ids=tuple(dict.fromkeys(item for chunk in own for item in chunk.item_ids)),
         )
     return found

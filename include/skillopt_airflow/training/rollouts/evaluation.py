@@ -13,25 +13,27 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.tables.rollout_table import KnownParts
 
 
-def draws_of(
+def samples_of(
     run: TrainingRun,
     split: Split,
     skill: SkillDocument,
-    draws: Sequence[int] | None = None,
+    samples: Sequence[int] | None = None,
     items: Sequence[ItemRef] | None = None,
     known: "Mapping[int, KnownParts] | None" = None,
 ) -> dict[str, list[RolloutResult]]:
-    """Return the stored rollouts of a skill on a split by item id, one per draw.
+    """Return the stored rollouts of a skill on a split by item id, one per sample.
 
     Args:
-        draws: the evaluation's if None.
+        samples: the evaluation's if None.
         items: the split's if None.
-        known: parts read earlier, by draw.
+        known: parts read earlier, by sample.
     """
     items = run.item_refs(split) if items is None else items
     found: dict[str, list[RolloutResult]] = {}
-    for draw in range(run.config.evaluation.draws) if draws is None else draws:
-        for item_id, rollout in run.results(split, skill, draw, items, None if known is None else known[draw]).items():
+    for sample in range(run.config.evaluation.samples) if samples is None else samples:
+        for item_id, rollout in run.results(
+            split, skill, sample, items, None if known is None else known[sample]
+        ).items():
             found.setdefault(item_id, []).append(rollout)
     return found
 
@@ -40,13 +42,13 @@ def measured(
     run: TrainingRun,
     split: Split,
     skill: SkillDocument,
-    draws: Sequence[int] | None = None,
+    samples: Sequence[int] | None = None,
     items: Sequence[ItemRef] | None = None,
 ) -> Evaluation:
-    """Return the skill's stored scores; for `draws` and `items` see `draws_of`."""
-    draws = range(run.config.evaluation.draws) if draws is None else draws
+    """Return the skill's stored scores; for `samples` and `items` see `samples_of`."""
+    samples = range(run.config.evaluation.samples) if samples is None else samples
     items = run.item_refs(split) if items is None else items
-    return evaluation_of(items, draws_of(run, split, skill, draws, items), len(draws))
+    return evaluation_of(items, samples_of(run, split, skill, samples, items), len(samples))
 
 
 def by_type(run: TrainingRun, split: Split, evaluation: Evaluation) -> tuple[TypeScore, ...]:

@@ -44,7 +44,7 @@ class Chunk(Value):
     skill: str
     """Key of the skill's text."""
     split: Split
-    draw: int
+    sample: int
     item_ids: tuple[str, ...]
     """Items in start order."""
     contested: bool = False
@@ -78,21 +78,21 @@ def chunks_of(
     skills: Sequence[str],
     split: Split,
     item_ids: Sequence[str],
-    draws: Sequence[int] = (0,),
+    samples: Sequence[int] = (0,),
 ) -> list[Chunk]:
-    """Return the chunks of items for each skill (by key) and draw; see `parts_of`."""
-    times = len(skills) * len(draws)
+    """Return the chunks of items for each skill (by key) and sample; see `parts_of`."""
+    times = len(skills) * len(samples)
     parts = cut(item_ids, parts_of(len(item_ids), config, times)) if times else []
     return [
-        Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
+        Chunk(stage=stage, skill=skill, split=split, sample=sample, item_ids=tuple(part))
         for skill in skills
-        for draw in draws
+        for sample in samples
         for part in parts
     ]
 
 
 def parts_of(items: int, config: TrainConfig, times: int) -> int:
-    """Return the number of parts for items that run `times` times, under several skills or draws.
+    """Return the number of parts for items that run `times` times, under several skills or samples.
 
     Each container costs its start and a task. So the number is the minimum that carries the run's concurrent model
     calls, with at most `items_per_container` items per part. If there are more chunks than containers, all together are
@@ -108,9 +108,9 @@ def parts_of(items: int, config: TrainConfig, times: int) -> int:
     return min(items, parts, max(1, MAX_CHUNKS // times))
 
 
-def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> int:
+def largest_plan(items: int, config: TrainConfig, skills: int, samples: int) -> int:
     """Return the maximum number of chunks for this many skills, of which equal ones run once."""
-    return max(count * draws * parts_of(items, config, count * draws) for count in range(1, skills + 1))
+    return max(count * samples * parts_of(items, config, count * samples) for count in range(1, skills + 1))
 
 
 def store_versions(run: TrainingRun, texts: Iterable[str]) -> list[str]:
@@ -150,7 +150,7 @@ def stored_chunks(run: TrainingRun, moment: Moment, name: str) -> tuple[Chunk, .
 def _is_done(run: TrainingRun, chunk: Chunk) -> bool:
     wanted = set(chunk.item_ids)
     items = [ref for ref in run.item_refs(chunk.split) if ref.id in wanted and not ref.unusable]
-    results = run.results(chunk.split, run.document(chunk.skill), chunk.draw, items)
+    results = run.results(chunk.split, run.document(chunk.skill), chunk.sample, items)
     return sum(one.status.scored for one in results.values()) == len(items)
 
 

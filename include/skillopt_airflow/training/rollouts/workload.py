@@ -44,7 +44,7 @@ from skillopt_airflow.core.values.types import (
 )
 from skillopt_airflow.rollout.settings import IN_IMAGE, PROTOCOL
 from skillopt_airflow.tasks.protocols import JudgesRepository, PlaysSession
-from skillopt_airflow.training.rollouts.evaluation import draws_of
+from skillopt_airflow.training.rollouts.evaluation import samples_of
 from skillopt_airflow.training.rollouts.judging import engine_test_runner, score_of, score_repository
 from skillopt_airflow.training.rollouts.rollout_plan import find_chunk
 from skillopt_airflow.training.run.answer_cache import grade_rollouts
@@ -175,7 +175,7 @@ class ChunkWorkload:
         self._known: KnownParts = {}
         """Parts read of its items' rollouts."""
         self._looked: Mapping[int, KnownParts] = defaultdict(dict)
-        """Parts read of the whole evaluation, by draw."""
+        """Parts read of the whole evaluation, by sample."""
         self._first: list[Trajectory] = []
         """The first finished items."""
         storage = run.ref.storage
@@ -284,7 +284,7 @@ class ChunkWorkload:
         if not self.chunk.contested:
             return False
         run, current = self.run, self._state.current.evaluation
-        rollouts = draws_of(run, Split.VAL, self.document, known=self._looked)
+        rollouts = samples_of(run, Split.VAL, self.document, known=self._looked)
         record = run.states.record(self._state)
         running = RunningEvaluation.of(run.item_refs(Split.VAL), rollouts, current, run.config.evaluation, record)
         if running.lost() is not None:
@@ -354,7 +354,7 @@ class ChunkWorkload:
 
     def ended(self) -> list[RolloutResult]:
         refs = list(self._refs.values())
-        return list(self.run.results(self.chunk.split, self.document, self.chunk.draw, refs, self._known).values())
+        return list(self.run.results(self.chunk.split, self.document, self.chunk.sample, refs, self._known).values())
 
     def begun_at(self, moment: float) -> set[str]:
         """Return the ids of items whose rollouts this run stored with this start time (Unix seconds)."""
@@ -368,7 +368,7 @@ class ChunkWorkload:
     @cached_property
     def wanted_coverage(self) -> float:
         """Required share of assigned items with a score, so that the whole measurement has enough coverage in every
-        draw.
+        sample.
 
         Unusable items have no score either. If a missing item counts against the candidate, all failures are retried.
         """
@@ -377,7 +377,7 @@ class ChunkWorkload:
         find_chunk = {item_id for part in self._measuring for item_id in part.item_ids}
         useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in find_chunk)
         may_fail = (1 - self.run.config.evaluation.min_coverage) * len(find_chunk) - useless
-        rollouts = len({part.draw for part in self._measuring}) * (len(find_chunk) - useless)
+        rollouts = len({part.sample for part in self._measuring}) * (len(find_chunk) - useless)
         return 1 - max(0.0, may_fail) / rollouts if rollouts else 1.0
 
     @property
@@ -401,7 +401,7 @@ class ChunkWorkload:
 
     @cached_property
     def _key(self) -> "RolloutKey":
-        return self.run.rollout_key(self.chunk.split, self.document, self.chunk.draw)
+        return self.run.rollout_key(self.chunk.split, self.document, self.chunk.sample)
 
     def _scored(self, item: Item, outcome: "Outcome") -> Rollout:
         trajectory, benchmark = outcome.trajectory, self.run.benchmark

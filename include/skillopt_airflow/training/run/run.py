@@ -14,7 +14,7 @@ from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.gate.run_gates import publish_split
 from skillopt_airflow.core.run.budget import Prices, Role
 from skillopt_airflow.core.run.state import RunState
-from skillopt_airflow.core.run.timeline import EPOCH_ENDS, Moment, MomentKind, batch_draws, slices, timeline
+from skillopt_airflow.core.run.timeline import EPOCH_ENDS, Moment, MomentKind, batch_samples, slices, timeline
 from skillopt_airflow.core.values.pictures import Pictures, marks_in
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import (
@@ -76,8 +76,8 @@ class TrainingRun:
     def config(self) -> TrainConfig:
         return self._overridden if self.ref.overrides else self.record.config
 
-    def batch_draws(self, moment: Moment) -> range:
-        return batch_draws(self.config.train, max(1, moment.epoch), self.config.model.temperature)
+    def batch_samples(self, moment: Moment) -> range:
+        return batch_samples(self.config.train, max(1, moment.epoch), self.config.model.temperature)
 
     @property
     def prompt_room(self) -> int:
@@ -298,7 +298,7 @@ class TrainingRun:
         """Return the settings for a sandbox, with the provider's name of the model."""
         return rollout_settings(self.ref.benchmark, self.config, dialect, model)
 
-    def rollout_key(self, split: Split, skill: SkillDocument, draw: int) -> "RolloutKey":
+    def rollout_key(self, split: Split, skill: SkillDocument, sample: int) -> "RolloutKey":
         """Return the key under which equal rollouts of an item are shared, without speed and retries."""
         from skillopt_airflow.store.tables.rollout_table import RolloutKey
 
@@ -309,7 +309,7 @@ class TrainingRun:
             harness=model.harness,
             split=split,
             skill_sha256=skill.sha256,
-            draw=draw,
+            sample=sample,
             settings_sha256=self._settings_sha256,
             image=self.record.program,
         )
@@ -332,23 +332,23 @@ class TrainingRun:
         self,
         split: Split,
         skill: SkillDocument,
-        draw: int,
+        sample: int,
         items: "Sequence[Item | ItemRef]",
         known: "KnownParts | None" = None,
     ) -> "Mapping[str, RolloutResult]":
         """Like `stored`, without transcripts. `known` caches parts read earlier."""
         own = split in PRIVATE_SPLITS
-        found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items, own=own, known=known)
+        found = self.rollouts.results(self.rollout_key(split, skill, sample), self.ref.run, items, own=own, known=known)
         return {**found, **{item.id: _unusable(item).result for item in items if item.unusable}}
 
     def stored(
-        self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
+        self, split: Split, skill: SkillDocument, sample: int, items: "Sequence[Item | ItemRef]"
     ) -> "Mapping[str, Rollout]":
         """Return the items' rollouts by id: any run's scored ones, else this run's failures.
 
         Unusable items count as failed, without a stored row.
         """
-        key = self.rollout_key(split, skill, draw)
+        key = self.rollout_key(split, skill, sample)
         scored = self.rollouts.read(key, items)
         missing = [item for item in items if item.id not in scored]
         failed = self.rollouts.errors(key, self.ref.run, missing) if missing else {}

@@ -14,7 +14,7 @@ from skillopt_airflow.core.values.provenance import LinesOfSkill, SkillVersion, 
 from skillopt_airflow.core.values.skill import length_warning
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import JsonObject, Patch, Split
-from skillopt_airflow.training.rollouts.evaluation import draws_of
+from skillopt_airflow.training.rollouts.evaluation import samples_of
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, chunks_of, cut, ids, parts_of, store_plan
 from skillopt_airflow.training.run import timing
 from skillopt_airflow.training.run.run import TrainingRun
@@ -40,19 +40,19 @@ def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[JsonObject]:
 
 
 def _evaluation_chunks(run: TrainingRun, moment: Moment, before: RunState) -> list[Chunk]:
-    """Return the chunks that measure the moment's candidate on the selection split, per draw.
+    """Return the chunks that measure the moment's candidate on the selection split, per sample.
 
     If the evaluation may end early, items with the most room for improvement come first.
     """
-    config, items, draws = run.config, ids(run.item_refs(Split.VAL)), range(run.config.evaluation.draws)
+    config, items, samples = run.config, ids(run.item_refs(Split.VAL)), range(run.config.evaluation.samples)
     skill = run.keys.moment(moment).candidate_skill
     if not may_end_early(moment, config):
-        return chunks_of(config, "evaluate", [skill], Split.VAL, items, draws)
+        return chunks_of(config, "evaluate", [skill], Split.VAL, items, samples)
     order = evaluation_order(items, before.current.evaluation, config.evaluation, run.states.record(before))
     return [
-        Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
-        for part in cut_contested(order, config, len(draws))
-        for draw in draws
+        Chunk(stage="evaluate", skill=skill, split=Split.VAL, sample=sample, item_ids=tuple(part), contested=True)
+        for part in cut_contested(order, config, len(samples))
+        for sample in samples
     ]
 
 
@@ -88,7 +88,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             best=run.skill(before.best.version),
             candidate=SkillVersion(skill, store.get_model(keys.line_origins, LinesOfSkill)),
             items=run.item_refs(Split.VAL),
-            rollouts={} if skill == current.skill else draws_of(run, Split.VAL, skill),
+            rollouts={} if skill == current.skill else samples_of(run, Split.VAL, skill),
             applied=store.get_model(keys.applied_patch, Patch),
             report=store.get_model(keys.edit_apply_report, EditApplyReport),
             ranked=store.get_model(keys.ranked_edits, Patch) if is_step else None,

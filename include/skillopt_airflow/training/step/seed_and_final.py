@@ -185,7 +185,7 @@ def _is_measured(run: TrainingRun, state: RunState) -> bool:
 
 def _chunks(run: TrainingRun, stage: PlanKind, split: Split, versions: Iterable[int]) -> list[Chunk]:
     items, skills = ids(run.item_refs(split)), [run.keys.skill(version) for version in versions]
-    return chunks_of(run.config, stage, skills, split, items, range(run.config.evaluation.draws))
+    return chunks_of(run.config, stage, skills, split, items, range(run.config.evaluation.samples))
 
 
 def _test_chunks(run: TrainingRun, final: RunState) -> list[Chunk]:

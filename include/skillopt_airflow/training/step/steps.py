@@ -54,13 +54,13 @@ def load_step(run: TrainingRun, moment: Moment) -> StepInput:
     state = run.state_before(moment)
     skill, slices = run.skill(state.current.version), run.slices(moment)
     items = [item for part in slices for item in part]
-    stored = {draw: run.stored(Split.TRAIN, skill, draw, items) for draw in run.batch_draws(moment)}
+    stored = {sample: run.stored(Split.TRAIN, skill, sample, items) for sample in run.batch_samples(moment)}
     scored: dict[str, dict[int, Rollout]] = {}
     for item_id in sorted(ids(items)):
-        found = {draw: rollouts[item_id] for draw, rollouts in stored.items() if item_id in rollouts}
-        scored[item_id] = {draw: rollout for draw, rollout in found.items() if rollout.score is not None}
-    seen = run.store.first_model(run.keys.moment(moment).reflected_items, _scored_draws(scored))
-    kept = [[scored[item.id][draw] for item in part for draw in seen.draws_of(item.id)] for part in slices]
+        found = {sample: rollouts[item_id] for sample, rollouts in stored.items() if item_id in rollouts}
+        scored[item_id] = {sample: rollout for sample, rollout in found.items() if rollout.score is not None}
+    seen = run.store.first_model(run.keys.moment(moment).reflected_items, _scored_samples(scored))
+    kept = [[scored[item.id][sample] for item in part for sample in seen.samples_of(item.id)] for part in slices]
     return StepInput(state, skill, kept)
 
 
@@ -99,13 +99,13 @@ def reflect_on_step(
         return list(pool.map(work, cut))
 
 
-def _scored_draws(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
-    """Return the draws with a score by item, and the number of failures."""
-    draws = {item_id: tuple(rollouts) for item_id, rollouts in scored.items() if rollouts}
+def _scored_samples(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
+    """Return the samples with a score by item, and the number of failures."""
+    samples = {item_id: tuple(rollouts) for item_id, rollouts in scored.items() if rollouts}
     rollouts = [rollout for of_item in scored.values() for rollout in of_item.values()]
-    several = any(of_item != (0,) for of_item in draws.values())
+    several = any(of_item != (0,) for of_item in samples.values())
     return ReflectedItems(
-        item_ids=tuple(draws), failed=len(by_outcome(rollouts)["failure"]), draws=draws if several else {}
+        item_ids=tuple(samples), failed=len(by_outcome(rollouts)["failure"]), samples=samples if several else {}
     )
 
 
@@ -113,7 +113,7 @@ def _follow_ups(
     run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]
 ) -> FollowUps:
     """Return the target's answers about the probed items, each about its rollout with the lowest score."""
-    chosen = [tries[0] for tries in minibatch.items if tries[0].trajectory.item_id in probed]
+    chosen = [samples[0] for samples in minibatch.items if samples[0].trajectory.item_id in probed]
     wanted = questions(models.optimizer, skill, chosen, run.prompt_room)
     seen = pictures(run, shown_items(run, Split.TRAIN, chosen))
     answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), seen)
@@ -139,7 +139,7 @@ def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 def _batch_chunks(run: TrainingRun, stage: PlanKind, moment: Moment, step: Moment) -> list[Chunk]:
     skill = run.keys.skill(run.state_before(moment).current.version)
-    return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.batch_draws(step))
+    return chunks_of(run.config, stage, [skill], Split.TRAIN, ids(run.batch(step)), run.batch_samples(step))
 
 
 def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
