@@ -9,10 +9,11 @@ from typing import Any
 
 from bench import tables, truth_publishing
 from bench.truth_worlds import WORLDS, Contest
+from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.decision import decide, judge
 from skillopt_airflow.core.gate.paired import interval, paired, signs
-from skillopt_airflow.core.gate.policies import POLICIES, Evidence, sign_test
+from skillopt_airflow.core.gate.policies import Evidence, sign_test
 from skillopt_airflow.core.gate.run_gates import level_of, smallest_gain
 
 SEED = 42
@@ -44,7 +45,7 @@ def rates(world: str, items: int, samples: int, trials: int) -> dict[str, float]
     for _ in range(trials):
         contest = Contest.of(WORLDS[world], items, 0.0, random)
         accepted.update(_accepting(contest, samples, random))
-    return {name: accepted[name] / trials for name in POLICIES}
+    return {name: accepted[name] / trials for name in GATE_POLICIES}
 
 
 def found(world: str, items: int, samples: int, gain: float, trials: int) -> dict[str, float]:
@@ -109,7 +110,7 @@ def _do_nothing(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
     return tables.Section(
         "Candidates that change nothing",
         "Share that is accepted. strict is no test.",
-        ("items", "answers", "samples", *POLICIES),
+        ("items", "answers", "samples", *GATE_POLICIES),
         [
             (items, world, samples, *map(_percent, found.values()))
             for (world, items, samples), found in zip(cases, shares, strict=True)
@@ -206,7 +207,7 @@ def _found(
 
 def _accepting(contest: Contest, samples: int, random: Random) -> list[str]:
     candidate, current = contest.measured(samples, random)
-    return [name for name in POLICIES if decide(candidate, current, current, rules(name, samples)).action.accepted]
+    return [name for name in GATE_POLICIES if decide(candidate, current, current, rules(name, samples)).action.accepted]
 
 
 def _percent(share: float) -> str:

@@ -5,10 +5,10 @@ from types import MappingProxyType
 
 from hypothesis import strategies as st
 
+from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate import item_scores
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.gate.policies import POLICIES
 from skillopt_airflow.core.values.types import ItemRef, RolloutResult, Status
 
 SCORES = st.dictionaries(
@@ -23,7 +23,7 @@ GATES = st.builds(
     gate_metric=st.sampled_from(["hard", "soft", "mixed"]),
     gate_mixed_weight=st.floats(0, 1),
     min_coverage=st.floats(0, 1),
-    gate_policy=st.sampled_from(sorted(POLICIES)),
+    gate_policy=st.sampled_from(sorted(GATE_POLICIES)),
 )
 
 

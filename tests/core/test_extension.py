@@ -152,3 +152,72 @@ def test_a_wire_format_is_one_file_and_one_line(tmp_path: Path) -> None:
     refused, told = said.strip().splitlines()[-2:]
     assert refused.startswith("model.reasoning_effort = 'on': ")
     assert told == "ollama ok Eiffel 5 4"
+
+
+POLICY = """
+from skillopt_airflow.core.gate.policies import Action, Policy, Verdict
+
+def unanimous(evidence, rules):
+    return Verdict(action=Action.REJECT if evidence.table.losses else Action.ACCEPT, reason="own")
+
+UNANIMOUS = Policy(judge=unanimous, fewest_items=lambda rules: 3)
+"""
+GATED = """
+from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.gate.decision import decide
+from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.gate.policies import policy_of
+
+config = TrainConfig.from_layers({name: {"gate_policy": "unanimous"} for name in ("evaluation", "publishing")})
+rules = config.evaluation
+
+def measured(*scores):
+    return Evaluation(scores={str(at): ItemScore(hard=score, soft=score) for at, score in enumerate(scores)})
+
+for candidate in ((1, 1, 0), (1, 0, 1)):
+    decision = decide(measured(*candidate), measured(0, 1, 0), measured(0, 1, 0), rules)
+    print(decision.action, decision.policy, decision.reason)
+print(policy_of(config.publishing.gate_policy).fewest_items(rules))
+"""
+
+
+@pytest.mark.nightly
+def test_a_gate_policy_is_one_file_and_one_line(tmp_path: Path) -> None:
+    line = '    "unanimous": "skillopt_airflow.core.gate.unanimous:UNANIMOUS",\n'
+    lines = {"GATE_POLICIES: Mapping[str, str] = {\n": line}
+    said = output_of(GATED, tmp_path, "core/gate/unanimous.py", POLICY, "core/config/gate_policies.py", lines)
+    accepted, rejected, fewest = said.splitlines()
+    assert accepted.startswith("accept_new_best unanimous ")
+    assert accepted.endswith("; own")
+    assert (rejected, fewest) == ("reject unanimous own", "3")
+
+
+SCORING_RULE = """
+from typing import Literal
+from skillopt_airflow.tasks.scoring.scoring_rule import Scoring
+
+class Prefix(Scoring):
+    by: Literal["prefix"] = "prefix"
+    characters: int = 3
+
+    def compare(self, answer, expected):
+        equal = answer[: self.characters] == expected[: self.characters]
+        return float(equal), float(equal)
+"""
+SCORED = """
+from skillopt_airflow.tasks.task_group import KEYS, TaskGroup
+
+task = TaskGroup.model_validate(
+    {"prompt": "{{ q }}", "reference": "a", "score": {"by": "prefix", "characters": 2}})
+print("task.score.prefix.characters" in KEYS, *(task.score.score(said, "Paris", {}).hard for said in ("Pau", "Lyon")))
+"""
+
+
+@pytest.mark.nightly
+def test_a_scoring_rule_is_one_file_and_one_line(tmp_path: Path) -> None:
+    lines = {
+        "import NumberMatch\n": "from skillopt_airflow.tasks.scoring.prefix import Prefix\n",
+        '    "exact": Exact,\n': '    "prefix": Prefix,\n',
+    }
+    said = output_of(SCORED, tmp_path, "tasks/scoring/prefix.py", SCORING_RULE, "tasks/task_group.py", lines)
+    assert said.split() == ["True", "1.0", "0.0"]

@@ -11,7 +11,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.gate.policies import POLICIES, Action, Evidence
+from skillopt_airflow.core.gate.policies import Action, Evidence, policy_of
 from skillopt_airflow.core.values.types import DATA_SPLITS, Split, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, QualityReport
 from skillopt_airflow.quality.records import (
@@ -295,7 +295,7 @@ def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
     policy: Any, alpha: float, fewest: int
 ) -> None:
     chosen = rules(gate_policy=policy, gate_alpha=alpha)
-    assert POLICIES[policy].fewest_items(chosen) == fewest
+    assert policy_of(policy).fewest_items(chosen) == fewest
     for items, accepts in ((fewest - 1, False), (fewest, True)):
         won, lost = (
             Evaluation(scores={str(item): ItemScore(hard=score, soft=score) for item in range(items)})
@@ -303,7 +303,7 @@ def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
         )
         if items:
             evidence = Evidence(won, lost, chosen)
-            assert (POLICIES[policy].judge(evidence, chosen).action is Action.ACCEPT) is accepts
+            assert (policy_of(policy).judge(evidence, chosen).action is Action.ACCEPT) is accepts
 
 
 def config(**knobs: Any) -> TrainConfig:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
 from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.gate.policies import POLICIES
 from skillopt_airflow.core.values.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.pipeline.graph import cell_rollouts, dag_of, engine_queue
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
@@ -78,7 +78,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
         "policy": Param(
             None,
             type=["string", "null"],
-            enum=[None, *POLICIES],
+            enum=[None, *GATE_POLICIES],
             description="The gate policy that answers whether each other skill is better than the first one, at "
             "evaluation.gate_alpha. Default: no verdict.",
         ),
@@ -153,7 +153,7 @@ def request_of(form: Mapping[str, Any], target: str) -> "MatrixRequest":
 
     policy, skills = form["policy"], tuple(dict.fromkeys(form["skills"]))
     if form["fail_if_not_better"] and policy is None:
-        raise ConfigError(f"fail_if_not_better = true: no policy is named. Set policy to {' or '.join(POLICIES)}")
+        raise ConfigError(f"fail_if_not_better = true: no policy is named. Set policy to {' or '.join(GATE_POLICIES)}")
     if policy is not None and len(skills) == 1:
         raise ConfigError(f"policy = {policy}: there is nothing to compare with. Name at least two skills")
     return MatrixRequest(

@@ -245,4 +245,4 @@ def test_the_report_says_what_the_authors_state_as_theirs() -> None:
     view = view_of(plain.run, write_report(plain.run))
     assert "table" not in summary.outcome(view)
     told = summary.outcome(view.model_copy(update={"stated": stated}))
-    assert "A paper, table 7, states 50.0 to 62.5 % for a model" in told
+    assert "A paper, table 7 reports 50.0% to 62.5%" in told

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.decision import Action, GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.gate.policies import POLICIES
 from skillopt_airflow.core.values import skill as skill_module
 from skillopt_airflow.core.values.skill import SkillDocument
 from tests.core.evaluations import EVALUATIONS, GATES, measured
@@ -39,7 +39,7 @@ def test_accepted_is_only_what_is_strictly_better_and_covered(
 @given(
     st.lists(st.floats(0, 1), min_size=2, max_size=40),
     st.randoms(use_true_random=False),
-    st.sampled_from(sorted(POLICIES)),
+    st.sampled_from(sorted(GATE_POLICIES)),
 )
 def test_equal_scores_in_another_order_are_a_tie(values: list[float], random: object, policy: str) -> None:
     other = [*values]

@@ -8,18 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.decision import GateDecision, decide, judge, unknown_protected_items
 from skillopt_airflow.core.gate.item_scores import Evaluation
 from skillopt_airflow.core.gate.paired import SAME_MEAN
 from skillopt_airflow.core.gate.policies import (
     FLIPS,
-    POLICIES,
     Action,
     Evidence,
-    Policy,
     Verdict,
-    policy_of,
     sign_flip_test,
     sign_test,
 )
@@ -46,22 +44,7 @@ def verdict(wins: int, losses: int, ties: int, gate: EvaluationGroup) -> Action:
     return judged(outcomes(wins, losses, ties), gate).action
 
 
-def test_a_policy_is_one_object_and_one_line_in_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unanimous(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
-        action = Action.REJECT if evidence.table.losses else Action.ACCEPT
-        return Verdict(action=action, reason=f"{evidence.table.losses} losses")
-
-    policy = Policy(judge=unanimous, fewest_items=lambda rules: 3)
-    monkeypatch.setitem(POLICIES, "unanimous", policy)  # type: ignore[arg-type]
-    chosen = rules().model_copy(update={"gate_policy": "unanimous"})
-    accepted, rejected = outcomes(4, 0), outcomes(4, 1)
-    assert decide(*accepted, accepted[1], chosen).action is Action.ACCEPT_NEW_BEST
-    decision = decide(*rejected, rejected[1], chosen)
-    assert (decision.action, decision.policy, decision.reason) == (Action.REJECT, "unanimous", "1 losses")
-    assert policy_of(chosen).fewest_items(chosen) == 3
-
-
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", GATE_POLICIES)
 def test_no_policy_accepts_a_rounding_error(policy: str) -> None:
     # Ten wins by a hair: the signs would convince a sign test.
     candidate, current = measured(*[0.5 + SAME_MEAN / 2] * 10), measured(*[0.5] * 10)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.decision import Action, GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore, covers
 from skillopt_airflow.core.gate.paired import SAME_MEAN, paired
-from skillopt_airflow.core.gate.policies import POLICIES
 from skillopt_airflow.core.run.early_rejection import RunningEvaluation, evaluation_order
 from skillopt_airflow.core.run.state import TrackRecord
 from skillopt_airflow.core.values.types import Status
@@ -231,7 +231,7 @@ def random_table(random: Random) -> tuple[dict[str, ItemScore | Status], Evaluat
     rules = EvaluationGroup.model_validate(
         {
             "early_reject": True,
-            "gate_policy": random.choice(sorted(POLICIES)),
+            "gate_policy": random.choice(sorted(GATE_POLICIES)),
             "gate_metric": random.choice(["hard", "soft", "mixed"]),
             "gate_mixed_weight": random.choice([0.5, 0.3]),
             "gate_protected_items": ids[:2],

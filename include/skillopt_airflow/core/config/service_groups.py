@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator
 
+from skillopt_airflow.core.config.gate_policies import PolicyName
 from skillopt_airflow.core.config.group import Group, ObjectName
 from skillopt_airflow.core.values.text import flaw_of_text
 
@@ -20,7 +21,7 @@ Hours = Annotated[float, Field(gt=0.0, le=MAX_HOURS)]
 class PublishingGroup(Group):
     """Requirements for a new champion, measured on held-out items after training."""
 
-    gate_policy: Literal["strict", "exact_paired"] = "exact_paired"
+    gate_policy: PolicyName = "exact_paired"
     """Test that the candidate must pass against the champion, or against the seed skill if there is no champion.
     strict only compares the means."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05

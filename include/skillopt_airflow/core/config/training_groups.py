@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from skillopt_airflow.core.config.gate_policies import PolicyName
 from skillopt_airflow.core.config.group import Count, Fraction, Group, Positive
 from skillopt_airflow.core.values.types import Split
 
@@ -119,7 +120,7 @@ class EvaluationGroup(Group):
 
     use_gate: bool = True
     """Gate the candidates. False accepts every candidate that differs, and still measures and records it."""
-    gate_policy: Literal["strict", "exact_paired"] = "strict"
+    gate_policy: PolicyName = "strict"
     """Rule for accepting a candidate. Each policy also requires a strictly better mean."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """False positive rate of exact_paired."""

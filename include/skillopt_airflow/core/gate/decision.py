@@ -126,7 +126,7 @@ def _judge_whole(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
         reason = f"protected items have no score under the candidate: {', '.join(unseen)}"
         return Verdict(action=Action.INDECISIVE, reason=reason)
     missing = len(candidate.scores.keys() ^ current.scores.keys())
-    if not missing or not policy_of(rules).has_level:
+    if not missing or not policy_of(rules.gate_policy).has_level:
         return verdict
     worst = candidate.model_copy(update={"scores": dict.fromkeys(current.scores, LOST) | candidate.scores})
     rival = current.model_copy(update={"scores": dict.fromkeys(candidate.scores, WON) | current.scores})
@@ -141,8 +141,10 @@ def _judge_whole(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
 def judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
     """Apply the policy to a candidate that is strictly better; reject any other."""
     table = evidence.table
+    if table.better:
+        return policy_of(rules.gate_policy).judge(evidence, rules)
     worse = f"{table.score:.4f} is not better than current {table.other_score:.4f}"
-    return policy_of(rules).judge(evidence, rules) if table.better else Verdict(action=Action.REJECT, reason=worse)
+    return Verdict(action=Action.REJECT, reason=worse)
 
 
 def unknown_protected_items(item_ids: Iterable[str], rules: EvaluationGroup) -> tuple[str, ...]:

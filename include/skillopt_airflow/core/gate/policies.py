@@ -1,12 +1,14 @@
-"""The gate policies by name: their evidence, their tests of paired differences, and their verdicts."""
+"""The gate policies: their evidence, their tests of paired differences, and their verdicts."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import Any
 
+from skillopt_airflow.core.config.gate_policies import GATE_POLICIES, PolicyName
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.item_scores import Evaluation, group_sums
 from skillopt_airflow.core.gate.paired import PairedTable, differences, paired, signs
@@ -146,8 +148,6 @@ def fewest_wins(rules: EvaluationGroup) -> int:
 EXACT_PAIRED = Policy(judge=_exact_paired, fewest_items=fewest_wins, has_level=True)
 
 
-POLICIES: Mapping[str, Policy] = {"strict": STRICT, "exact_paired": EXACT_PAIRED}
-
-
-def policy_of(rules: EvaluationGroup) -> Policy:
-    return POLICIES[rules.gate_policy]
+def policy_of(name: PolicyName) -> Policy:
+    policy: Policy = resolve_name(GATE_POLICIES[name])
+    return policy

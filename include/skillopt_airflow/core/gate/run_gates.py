@@ -15,7 +15,7 @@ from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate.decision import GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, count_groups, group_sizes
-from skillopt_airflow.core.gate.policies import POLICIES, policy_of, sign_flip_test, sign_test
+from skillopt_airflow.core.gate.policies import policy_of, sign_flip_test, sign_test
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.types import Item, ItemRef, Split, Value, canonical_json, sha256
 
@@ -114,7 +114,7 @@ AS_NORMAL = 20
 
 def can_accept(rules: EvaluationGroup, groups: tuple[int, ...]) -> bool:
     """Return whether the gate accepts a candidate that wins all items; for the arguments, see `smallest_gain`."""
-    return bool(groups) and (not policy_of(rules).has_level or sign_flip_test(groups) <= rules.gate_alpha)
+    return bool(groups) and (not policy_of(rules.gate_policy).has_level or sign_flip_test(groups) <= rules.gate_alpha)
 
 
 @cache
@@ -151,7 +151,7 @@ def _power(rules: EvaluationGroup, groups: tuple[int, ...], gain: float, samples
         mine, theirs = (random.binomial(samples, chance, shape) for chance in ((1 + gain) / 2, (1 - gain) / 2))
         sums = np.array(groups) * (mine - theirs) / samples
         passed = sums.sum(axis=1) > 0
-        if policy_of(rules).has_level:
+        if policy_of(rules.gate_policy).has_level:
             passed &= _p_values(sums) <= rules.gate_alpha
         accepted += int(passed.sum())
     return accepted / TRIALS
@@ -187,7 +187,7 @@ class RunGate(NamedTuple):
 
     @property
     def fewest(self) -> int:
-        return policy_of(self.rules).fewest_items(self.rules)
+        return policy_of(self.rules.gate_policy).fewest_items(self.rules)
 
 
 class SmallestGain(Value):
@@ -263,7 +263,7 @@ def decide_publication(
 
 def level_at(look: Look) -> float | None:
     """Return the level of a look; None under a policy without one."""
-    return look.level if POLICIES[look.question.policy].has_level else None
+    return look.level if policy_of(look.question.policy).has_level else None
 
 
 def deciding_items(split: Split, items: Sequence[T]) -> list[T]:
@@ -299,7 +299,7 @@ def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> 
 
 def why_unpassable(rules: EvaluationGroup, groups: Sequence[str]) -> str:
     """Return the reason why a gate can accept nothing, whatever the scores; empty if it can."""
-    sizes, policy = group_sizes(groups), policy_of(rules)
+    sizes, policy = group_sizes(groups), policy_of(rules.gate_policy)
     fewest = policy.fewest_items(rules)
     if len(sizes) < fewest:
         return f"come from {len(sizes)} groups, and it needs at least {fewest}"

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from pydantic import AwareDatetime
 
+from skillopt_airflow.core.config.gate_policies import PolicyName
 from skillopt_airflow.core.config.harnesses import HarnessName
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.decision import decide
@@ -17,8 +18,6 @@ from skillopt_airflow.core.run.budget import Spending
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.failure_reasons import FailureReason
 from skillopt_airflow.core.values.types import RolloutResult, Split, Status, UnitInterval, Value
-
-PolicyName = Literal["strict", "exact_paired"]
 
 
 class MatrixRequest(Value):

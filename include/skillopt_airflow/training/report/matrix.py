@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
+from skillopt_airflow.core.config.gate_policies import PolicyName
 from skillopt_airflow.core.config.harnesses import HarnessName
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, collect_errors, merge_errors
@@ -16,7 +17,6 @@ from skillopt_airflow.core.run.skill_matrix import (
     ComparedSkill,
     MatrixRequest,
     Measurement,
-    PolicyName,
     RolloutCost,
     SkillInCell,
     SkillMatrix,

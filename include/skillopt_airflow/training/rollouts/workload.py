@@ -372,7 +372,8 @@ class ChunkWorkload:
 
         Unusable items have no score either. If a missing item counts against the candidate, all failures are retried.
         """
-        if self.stage == "publish" or (self.stage == "evaluate" and policy_of(self.run.config.evaluation).has_level):
+        policy = policy_of(self.run.config.evaluation.gate_policy)
+        if self.stage == "publish" or (self.stage == "evaluate" and policy.has_level):
             return 1.0
         find_chunk = {item_id for part in self._measuring for item_id in part.item_ids}
         useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in find_chunk)
