@@ -22,6 +22,11 @@ from skillopt_airflow.core.values.skill import skill_of_person
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import Item, Message, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.store.data.corpora import SourceCorpus
+from skillopt_airflow.store.data.files import DataFiles
 from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepository, PlaysSession
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 from skillopt_airflow.tasks.task_group import read_config
@@ -34,18 +39,12 @@ from skillopt_airflow.training.run.run import for_container, needs_container_eac
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from skillopt_airflow.gateway.upstream import Upstream
-    from skillopt_airflow.rollout.settings import RolloutSettings
-    from skillopt_airflow.sandbox.task_workload import Outcome
-    from skillopt_airflow.store.data.corpora import SourceCorpus
-    from skillopt_airflow.store.data.files import DataFiles
-
 
 @dataclass(frozen=True)
 class TargetModel:
     """The target model."""
 
-    upstream: "Upstream"
+    upstream: Upstream
     name: str
     """Its name in the output."""
     price: ModelPrice | None
@@ -84,12 +83,12 @@ class Trial:
     config: TrainConfig
     skill: str
     items: Sequence[Item]
-    upstream: "Upstream"
-    data: "DataFiles"
+    upstream: Upstream
+    data: DataFiles
     labels: Mapping[str, str]
     """Labels of this trial's containers only."""
     on_row: Callable[[TriedItem], None]
-    corpus: "SourceCorpus | None" = None
+    corpus: SourceCorpus | None = None
     """Documents that the sandbox can read, for benchmarks with a corpus."""
     calls: list[ModelCall] = field(default_factory=list)
     docker_url: str | None = None
@@ -102,7 +101,7 @@ class Trial:
     """Searches use the items' own documents."""
 
     @property
-    def settings(self) -> "RolloutSettings":
+    def settings(self) -> RolloutSettings:
         offline = self.config.model_copy(update={"search": SearchGroup()})
         return rollout_settings(self.benchmark, offline, self.upstream.dialect, self.upstream.model)
 
@@ -146,13 +145,13 @@ class Trial:
     def release_budget(self) -> None:
         """Release nothing."""
 
-    def record(self, outcomes: "Sequence[Outcome]", calls: Sequence[ModelCall]) -> None:
+    def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
         self.calls.extend(calls)
         by_id = {item.id: item for item in self.items}
         for outcome in outcomes:
             self.on_row(self._tried(by_id[outcome.trajectory.item_id], outcome))
 
-    def _tried(self, item: Item, outcome: "Outcome") -> TriedItem:
+    def _tried(self, item: Item, outcome: Outcome) -> TriedItem:
         trajectory = outcome.trajectory
         if not trajectory.status.scored:
             return TriedItem(item, trajectory, None)
@@ -167,7 +166,7 @@ class Trial:
             score = score.model_copy(update={"feedback": doubtful})
         return TriedItem(item, trajectory, score)
 
-    def _score(self, item: Item, outcome: "Outcome") -> Score:
+    def _score(self, item: Item, outcome: Outcome) -> Score:
         """Return the score; raise errors of the benchmark's code, where a run would score 0."""
         if not isinstance(self.adapter, JudgesFiles):
             return self.adapter.score(item, outcome.trajectory)
@@ -177,7 +176,7 @@ class Trial:
             self.data.contents(item.reference_files),
         )
 
-    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> TriedItem:
+    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: Outcome) -> TriedItem:
         tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)
         found = score_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
         unjudged = found.trajectory.error if found.score is None else ""

@@ -4,7 +4,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config.train_config import TrainConfig, changed_paths, values_by_path
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError, StoreUnavailable
@@ -15,12 +14,10 @@ from skillopt_airflow.core.values.skill import diff_of
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.training.champion.publication import PublicationPlan, as_published
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run import TrainingRun
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.artifacts import ArtifactStore
 
 MAX_DIFF_CHARS = 100_000
 """Maximum length of a diff."""
@@ -149,7 +146,7 @@ class RollbackRequest(Value):
 
 
 def rollback_request(
-    artifacts: "ArtifactStore", run: str, version: str, reason: str, approval: bool, leaving: str | None = None
+    artifacts: ArtifactStore, run: str, version: str, reason: str, approval: bool, leaving: str | None = None
 ) -> RollbackRequest:
     """Check a rollback request.
 
@@ -172,7 +169,7 @@ def rollback_request(
     return RollbackRequest(run=run, version=version, reason=reason, approval=approval, seen=champion)
 
 
-def describe(artifacts: "ArtifactStore", request: RollbackRequest) -> str:
+def describe(artifacts: ArtifactStore, request: RollbackRequest) -> str:
     """Return the page for the approval, even if the champion's text was changed or lost."""
     before, problem = "", ""
     try:
@@ -185,7 +182,7 @@ def describe(artifacts: "ArtifactStore", request: RollbackRequest) -> str:
     return problem + rollback_body(request.seen, request.version, request.reason, before, after, history)
 
 
-def roll_back(artifacts: "ArtifactStore", request: RollbackRequest) -> Alias:
+def roll_back(artifacts: ArtifactStore, request: RollbackRequest) -> Alias:
     """Move the champion; safe to repeat.
 
     Raises:

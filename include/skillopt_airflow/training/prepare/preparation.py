@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import StatedScores, TrainConfig, changed_paths
@@ -22,7 +22,12 @@ from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role, missing_
 from skillopt_airflow.core.run.timeline import steps_in_epoch
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import DATA_SPLITS, Item, JsonObject, Split
+from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.quality.records import training_needs
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.data.data_manifest import DataManifest, data_manifest
+from skillopt_airflow.store.data.files import DataFiles
+from skillopt_airflow.store.data.items import save_items
 from skillopt_airflow.tasks.protocols import ShowsFiles
 from skillopt_airflow.training.prepare.benchmark_settings import check_images
 from skillopt_airflow.training.prepare.data_checks import store_quality
@@ -50,11 +55,6 @@ from skillopt_airflow.training.step.seed_and_final import (
     store_seed,
     with_run_regions,
 )
-
-if TYPE_CHECKING:
-    from skillopt_airflow.quality.quality_report import QualityReport
-    from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.store.data.files import DataFiles
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     return seed_plan(run)
 
 
-def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> NamedSkill:
+def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: ArtifactStore) -> NamedSkill:
     """Return the initial skill; a repeated run that began with the champion keeps that version."""
     asked = config.train.init_skill
     if asked == "champion":
@@ -197,8 +197,6 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     Raises:
         ConfigError: it has states with other inputs; the message names them.
     """
-    from skillopt_airflow.store.data.data_manifest import DataManifest, data_manifest
-
     if not run.store.exists(run.keys.runtime_state):
         return
     before = run.store.get_model(run.keys.data_manifest, DataManifest).splits
@@ -223,7 +221,7 @@ def save_run(
     run: TrainingRun,
     config: TrainConfig,
     items: Items,
-    quality: "QualityReport",
+    quality: QualityReport,
     image: str,
     prices: Prices,
     begun: TrainingStart = NO_TRAINING,
@@ -231,9 +229,6 @@ def save_run(
     corpus: str = "",
 ) -> None:
     """Store a run's configuration and items."""
-    from skillopt_airflow.store.data.data_manifest import data_manifest
-    from skillopt_airflow.store.data.items import save_items
-
     created, prices = _start_and_prices(run, prices)
     record = RunRecord(
         benchmark=run.ref.benchmark,
@@ -314,8 +309,6 @@ def _groups(items: Mapping[Split, Sequence[Item]]) -> dict[Split, list[str]]:
     return {split: [item.group for item in of_split] for split, of_split in items.items()}
 
 
-def files_of(run: TrainingRun, config: TrainConfig) -> "DataFiles":
+def files_of(run: TrainingRun, config: TrainConfig) -> DataFiles:
     """Return the files of the run's dataset."""
-    from skillopt_airflow.store.data.files import DataFiles
-
     return DataFiles.of(config.data, benchmarks.folder(run.ref.benchmark), run.connections.s3_client(config.storage))

@@ -14,6 +14,7 @@ from skillopt_airflow.core.values.types import Split, Trajectory
 from skillopt_airflow.optimizer.judge import judge_use
 from skillopt_airflow.report.run_page import render, with_outcome
 from skillopt_airflow.report.view import Example, Judging, ReportView, example_ids, example_of, judging_of
+from skillopt_airflow.store.data.picture_files import thumbnail
 from skillopt_airflow.store.keys import MomentKeys
 from skillopt_airflow.tasks.grading import GradingRequest
 from skillopt_airflow.tasks.protocols import AsksJudge
@@ -226,8 +227,6 @@ def _judging(run: TrainingRun, final: RunState) -> Judging | None:
 
 
 def _examples(run: TrainingRun, best: Measured) -> tuple[Example, ...]:
-    from skillopt_airflow.store.data.picture_files import thumbnail
-
     items = [item for item in run.items_of(Split.VAL, example_ids(best.evaluation.scores)) if not item.unusable]
     rollouts = run.stored(Split.VAL, run.skill(best.version), 0, items)
     seen = pictures(run, items)

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from skillopt_airflow import benchmarks
@@ -42,7 +41,12 @@ from skillopt_airflow.core.values.types import (
     canonical_json,
     sha256,
 )
-from skillopt_airflow.rollout.settings import IN_IMAGE, PROTOCOL
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.gateway.web_search import WebSearch
+from skillopt_airflow.rollout.settings import IN_IMAGE, PROTOCOL, RolloutSettings
+from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.store.data.corpora import StoredCorpus
+from skillopt_airflow.store.tables.rollout_table import KnownParts, RolloutKey
 from skillopt_airflow.tasks.protocols import JudgesRepository, PlaysSession
 from skillopt_airflow.training.rollouts.evaluation import samples_of
 from skillopt_airflow.training.rollouts.judging import engine_test_runner, score_of, score_repository
@@ -51,14 +55,6 @@ from skillopt_airflow.training.run.answer_cache import grade_rollouts
 from skillopt_airflow.training.run.run import TrainingRun, contents, for_container, needs_container_each
 from skillopt_airflow.training.run.run_documents import run_search, stored_corpus
 from skillopt_airflow.training.run.spending import BudgetShare, GatewayShare
-
-if TYPE_CHECKING:
-    from skillopt_airflow.gateway.upstream import Upstream
-    from skillopt_airflow.gateway.web_search import WebSearch
-    from skillopt_airflow.rollout.settings import RolloutSettings
-    from skillopt_airflow.sandbox.task_workload import Outcome
-    from skillopt_airflow.store.data.corpora import StoredCorpus
-    from skillopt_airflow.store.tables.rollout_table import KnownParts, RolloutKey
 
 log = logging.getLogger(__name__)
 
@@ -212,15 +208,15 @@ class ChunkWorkload:
         return [item for item in self.assigned if item.id not in done]
 
     @cached_property
-    def corpus(self) -> "StoredCorpus | None":
+    def corpus(self) -> StoredCorpus | None:
         return stored_corpus(self.run)
 
     @cached_property
-    def upstream(self) -> "Upstream":
+    def upstream(self) -> Upstream:
         return self.run.connections.upstream(self.run.config.model)
 
     @cached_property
-    def search(self) -> "WebSearch | None":
+    def search(self) -> WebSearch | None:
         return run_search(self.run, len(self.items))
 
     @cached_property
@@ -246,7 +242,7 @@ class ChunkWorkload:
                 share.close()
 
     @property
-    def settings(self) -> "RolloutSettings":
+    def settings(self) -> RolloutSettings:
         settings = self.run.settings(self.upstream.dialect, self.upstream.model)
         fewer = {"max_attempts": PREFLIGHT_ATTEMPTS} if self.stage == "preflight" else {}
         return settings.model_copy(update={"gives_up": self._fresh, "concurrency": self.concurrency, **fewer})
@@ -321,8 +317,6 @@ class ChunkWorkload:
 
     def judge_again(self) -> None:
         """Judge answers again whose judge failed, without new rollouts."""
-        from skillopt_airflow.sandbox.task_workload import Outcome
-
         waiting = [one.item_id for one in self.ended() if one.status is Status.JUDGE_ERROR]
         if not waiting:
             return
@@ -400,10 +394,10 @@ class ChunkWorkload:
         return self.share_of("judge", f"{self.index}-judge", self._chunks)
 
     @cached_property
-    def _key(self) -> "RolloutKey":
+    def _key(self) -> RolloutKey:
         return self.run.rollout_key(self.chunk.split, self.document, self.chunk.sample)
 
-    def _scored(self, item: Item, outcome: "Outcome") -> Rollout:
+    def _scored(self, item: Item, outcome: Outcome) -> Rollout:
         trajectory, benchmark = outcome.trajectory, self.run.benchmark
         if not trajectory.status.scored:
             return Rollout(trajectory=trajectory, score=None)

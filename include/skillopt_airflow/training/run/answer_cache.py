@@ -1,35 +1,35 @@
 """Cached answers of the optimizer and the target, and grades of the judge, so that retries cost nothing."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
-
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.values.types import Grade, Item, ModelCall, Rollout, Status
-from skillopt_airflow.store.keys import grades_of
-from skillopt_airflow.tasks.grading import GradingRequest, score_by
-from skillopt_airflow.tasks.protocols import AsksJudge, Benchmark
-from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS
-from skillopt_airflow.training.run.spending import BudgetShare
-
-if TYPE_CHECKING:
-    from skillopt_airflow.training.run.run import TrainingRun
-
-import hashlib
 from threading import Lock
 from typing import Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from skillopt_airflow.core.errors import AnswerCut, BudgetUsedUp, ModelOutputError, ObjectMissing, PromptTooLong
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.errors import (
+    AnswerCut,
+    BudgetUsedUp,
+    ModelError,
+    ModelOutputError,
+    ObjectMissing,
+    PromptTooLong,
+)
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.model_protocols import Optimizer, Output, Target
 from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.values.types import Message, canonical_json, sha256
+from skillopt_airflow.core.values.types import Grade, Item, Message, ModelCall, Rollout, Status, canonical_json, sha256
 from skillopt_airflow.optimizer.judge import STAGE, grade, judge_instructions
+from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.tasks.grading import GradingRequest, score_by
+from skillopt_airflow.tasks.protocols import AsksJudge, Benchmark
+from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.spending import BudgetShare
 
 Model = TypeVar("Model")
 MISSES = {kind.__name__: kind for kind in (ModelOutputError, AnswerCut, PromptTooLong)}
@@ -175,7 +175,7 @@ def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
 
 
 def grade_rollouts(
-    run: "TrainingRun",
+    run: TrainingRun,
     rollouts: Sequence[tuple[Item, Rollout]],
     at_once: int,
     share: BudgetShare,

@@ -32,15 +32,14 @@ from skillopt_airflow.core.values.types import (
 )
 from skillopt_airflow.optimizer.judge import judge_settings
 from skillopt_airflow.optimizer.sections import prompt_room
+from skillopt_airflow.rollout.settings import RolloutSettings, image_program
+from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run_record import RunRecord, RunRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.store.run_states import RunStates
@@ -51,7 +50,7 @@ log = logging.getLogger(__name__)
 
 PRIVATE_SPLITS = (Split.FRESH,)
 """Splits whose items belong to one run; rollouts of other runs don't count."""
-ROLLOUT_KNOBS = (*("temperature", "max_tokens", "max_turns", "reasoning_effort"),)
+ROLLOUT_KNOBS = ("temperature", "max_tokens", "max_turns", "reasoning_effort")
 """Model knobs that change a rollout."""
 
 
@@ -60,8 +59,6 @@ class TrainingRun:
 
     def __init__(self, ref: RunRef, connections: "Connections", store: "ObjectStore | None" = None) -> None:
         """Open a run; pass its bucket as `store` if it's already open, because opening takes longer than reading."""
-        from skillopt_airflow.store.keys import RunKeys
-
         self.ref = ref
         self.connections = connections
         self.store = connections.object_store(ref.storage, ref.storage.bucket) if store is None else store
@@ -294,7 +291,7 @@ class TrainingRun:
     def batch(self, step: Moment) -> "list[ItemRef]":
         return [item for part in self.slices(step) for item in part]
 
-    def settings(self, dialect: str, model: str) -> "RolloutSettings":
+    def settings(self, dialect: str, model: str) -> RolloutSettings:
         """Return the settings for a sandbox, with the provider's name of the model."""
         return rollout_settings(self.ref.benchmark, self.config, dialect, model)
 
@@ -364,9 +361,7 @@ def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
     return benchmark.runs_code or HARNESSES[config.model.harness].is_cli
 
 
-def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str) -> "RolloutSettings":
-    from skillopt_airflow.rollout.settings import RolloutSettings, image_program
-
+def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str) -> RolloutSettings:
     chosen = config.model
     own = image_program(benchmark, declared=config.task is not None) if config.sandbox.has_own_image else ""
     return RolloutSettings.model_validate(

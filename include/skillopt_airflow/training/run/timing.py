@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from skillopt_airflow.core.run.history import StepSeconds
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.sandbox.task_workload import union_seconds
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.keys import MomentKeys
-    from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.keys import MomentKeys
+from skillopt_airflow.store.objects import ObjectStore
 
 
 class StageTiming(Document):
@@ -55,18 +52,18 @@ def repeat_every(seconds: float, work: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def store_timing(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[StageClock]:
+def store_timing(store: ObjectStore, keys: MomentKeys, stage: str) -> Iterator[StageClock]:
     """Store the timing of a task's body if it succeeds."""
     clock, started = StageClock(), time.time()
     yield clock
     save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), 0)
 
 
-def save(store: "ObjectStore", keys: "MomentKeys", timing: StageTiming, index: int) -> None:
+def save(store: ObjectStore, keys: MomentKeys, timing: StageTiming, index: int) -> None:
     store.put_model(keys.timing(timing.stage, index), timing)
 
 
-def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
+def load(store: ObjectStore, keys: MomentKeys) -> list[StageTiming]:
     return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
 
 
