@@ -82,7 +82,9 @@ class CachedOptimizer(_AnswerCache[Optimizer]):
         try:
             return output_type.model_validate_json(self._store.get_bytes(key))
         except (ObjectMissing, ValidationError):
-            self._raise_known_miss(key)
+            miss = self._store.find_model(_miss(key), StoredMiss)
+            if miss is not None:
+                raise MISSES[miss.kind](miss.unusable) from None
         try:
             answer = self._inner().ask(stage, instructions, prompt, output_type, pictures)
         except BudgetUsedUp:
@@ -94,13 +96,6 @@ class CachedOptimizer(_AnswerCache[Optimizer]):
         # The key includes the answer's schema, so other versions have other keys.
         self._store.put_json(key, answer.model_dump(mode="json"))
         return answer
-
-    def _raise_known_miss(self, key: str) -> None:
-        try:
-            miss = self._store.get_model(_miss(key), StoredMiss)
-        except ObjectMissing:
-            return
-        raise MISSES[miss.kind](miss.unusable)
 
 
 class CachedJudge(_AnswerCache[Optimizer]):

@@ -69,9 +69,10 @@ class TrainingRun:
     def record(self) -> RunRecord:
         return self.store.get_model(self.keys.config, RunRecord)
 
-    @property
+    @cached_property
     def config(self) -> TrainConfig:
-        return self._overridden if self.ref.overrides else self.record.config
+        stored, overrides = self.record.config, self.ref.overrides
+        return read_config(stored.model_dump(), nest(overrides)) if overrides else stored
 
     def batch_samples(self, moment: Moment) -> range:
         return batch_samples(self.config.train, max(1, moment.epoch), self.config.model.temperature)
@@ -79,10 +80,6 @@ class TrainingRun:
     @property
     def prompt_room(self) -> int:
         return prompt_room(self.config.gradient, self.record.prices)
-
-    @cached_property
-    def _overridden(self) -> TrainConfig:
-        return read_config(self.record.config.model_dump(), nest(self.ref.overrides))
 
     def output_of(self, role: Role) -> OutputForm:
         """Return the output form of a model: plain text if the preflight got no other usable answer."""

@@ -150,7 +150,7 @@ def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     keys, store, gradient, rules = run.keys.moment(moment), run.store, run.config.gradient, run.config.optimizer
     workers, step = gradient.analyst_workers, load_step(run, moment)
     skill, memory, buffer = step.skill.text, step.state.meta_skill, step.state.buffer
-    with open_assistants(run, moment, "update", workers) as models:
+    with open_assistants(run, moment, "update") as models:
         reflections = reflect_on_step(run, moment, step, models, workers)
         for minibatch, patch in reflections:
             store.put_model(keys.reflection(minibatch.source_type, minibatch.index), patch)
