@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.status import Status as Spinner
 from rich.text import Text
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config.resource_groups import SandboxGroup, SearchGroup
+from skillopt_airflow.core.config.resource_groups import SearchGroup
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
 from skillopt_airflow.core.run.budget import ModelPrice, total_spending
@@ -27,14 +27,15 @@ from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.data.corpora import SourceCorpus
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepository, PlaysSession
+from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepository
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.prepare.data_items import read_splits
 from skillopt_airflow.training.rollouts.judging import Case, engine_test_runner, score_files, score_repository
+from skillopt_airflow.training.rollouts.workload import BenchmarkWorkload
 from skillopt_airflow.training.run.answer_cache import grading_request
-from skillopt_airflow.training.run.run import for_container, needs_container_each, rollout_settings
+from skillopt_airflow.training.run.run import rollout_settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -75,7 +76,7 @@ class NoLimit:
 
 
 @dataclass
-class Trial:
+class Trial(BenchmarkWorkload):
     """The workload of a trial."""
 
     benchmark: str
@@ -100,41 +101,22 @@ class Trial:
     search = None
     """Searches use the items' own documents."""
 
+    def __post_init__(self) -> None:
+        super().__init__(self.adapter, self.config, self.data.contents)
+
     @property
     def settings(self) -> RolloutSettings:
         offline = self.config.model_copy(update={"search": SearchGroup()})
         return rollout_settings(self.benchmark, offline, self.upstream.dialect, self.upstream.model)
 
     @property
-    def run_concurrency(self) -> int:
-        return self.config.model.concurrency
-
-    @property
     def image(self) -> str:
         return self.config.image
-
-    @property
-    def limits(self) -> SandboxGroup:
-        return self.config.sandbox
-
-    @property
-    def one_item_each(self) -> bool:
-        return needs_container_each(self.adapter, self.config)
 
     @property
     def needs_image(self) -> bool:
         """Return whether containers are needed: to execute code, or for a world's engine in the image."""
         return self.one_item_each or self.seals_files
-
-    def files(self, item: Item) -> Mapping[str, bytes]:
-        return for_container(self.adapter, self.data.contents(item.files))
-
-    def image_files(self, item: Item) -> Mapping[str, bytes]:
-        return {} if item.image is None else self.data.contents(item.image.files)
-
-    @property
-    def seals_files(self) -> bool:
-        return isinstance(self.adapter, PlaysSession)
 
     def is_decided(self) -> bool:
         return False
@@ -200,8 +182,8 @@ def first_items(
             raise DataError(record.reason)
         try:
             items.append(adapter.item(record))
-        except Exception as error:  # noqa: BLE001 - the trial is about the benchmark's own code
-            _unusable(f"{split} row {row}", error)
+        except Exception as error:
+            raise DataError(f"{split} row {row}: {describe_error(error)}") from error
     return items
 
 
@@ -229,10 +211,6 @@ def describe_error(error: Exception) -> str:
         return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
-
-
-def _unusable(row: str, error: Exception) -> NoReturn:
-    raise DataError(f"{row}: {describe_error(error)}") from error
 
 
 def trial_config(benchmark: str, settings: Sequence[str]) -> TrainConfig:

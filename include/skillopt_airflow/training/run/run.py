@@ -34,7 +34,7 @@ from skillopt_airflow.optimizer.judge import judge_settings
 from skillopt_airflow.optimizer.sections import prompt_room
 from skillopt_airflow.rollout.settings import RolloutSettings, image_program
 from skillopt_airflow.store.keys import RunKeys
-from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository, PlaysSession
+from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run_record import RunRecord, RunRef
@@ -383,11 +383,6 @@ def contents(run: TrainingRun, files: Sequence[ItemFile]) -> Mapping[str, bytes]
 
     files_by_hash = FileStore(run.store, run.ref.storage.prefix)
     return {file.name: files_by_hash.get(file.sha256) for file in files}
-
-
-def for_container(benchmark: Benchmark, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return the item's files for the container; for a world, only its source files."""
-    return benchmark.world_files(contents) if isinstance(benchmark, PlaysSession) else contents
 
 
 def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> list[Item]:
