@@ -72,11 +72,9 @@ class Commands(NamedTuple):
 def prepare_night(
     run: TrainingRun, config: TrainConfig, date: str, base: str, commands: Commands
 ) -> list[JsonObject] | str:
-    """Store a night's inputs; return its chunks, or why there is nothing to check.
+    """Store the inputs of the night `date` (YYYY-MM-DD); return its chunks, or why there is nothing to check.
 
-    Args:
-        date: YYYY-MM-DD.
-        base: the benchmark's own target.
+    `base` is the benchmark's own target.
 
     Raises:
         SkillOptError: for example, only other targets have a champion.
@@ -109,7 +107,7 @@ def prepare_night(
 
 
 def _concluded_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
-    """Return empty chunks for a concluded night; its result stays, and current knobs apply to it.
+    """Return a concluded night's chunks without items; its result stays, and current knobs apply to it.
 
     Its items may have been removed, changed, or used by a training since.
     """
@@ -117,7 +115,7 @@ def _concluded_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject]
     if record is None:
         return f"settled: run {run.ref.run}, which measured the night, is gone, so there is nothing to do again"
     run.store.put_model(run.keys.config, record.model_copy(update={"config": config}))
-    return plan_nothing(run)
+    return store_plan(run, run.timeline[0], "regate", [])
 
 
 def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> ArtifactStore | None:
@@ -260,8 +258,3 @@ def plan_night(run: TrainingRun, lineup: NightLineup, texts: Sequence[str]) -> l
     # The same number for every target, because one DAG run serves all targets of a night.
     least = largest_plan(len(items), run.config, len(CONTENDERS), len(samples))
     return store_plan(run, run.timeline[0], "regate", chunks, least=least)
-
-
-def plan_nothing(run: TrainingRun) -> list[JsonObject]:
-    """Return the chunks of a concluded night: the same number, without items."""
-    return store_plan(run, run.timeline[0], "regate", [])

@@ -194,11 +194,7 @@ def defaults_place() -> str:
 
 
 def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
-    """Refuse a run with values that only the administrator may allow.
-
-    Args:
-        asked: the run's configuration.
-        own: the benchmark's configuration, or the finished run's.
+    """Refuse a run with values that only the administrator may allow, and that its benchmark or finished run lacks.
 
     Raises:
         ConfigError: one line per knob.

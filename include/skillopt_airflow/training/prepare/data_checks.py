@@ -68,10 +68,7 @@ def check_fresh_items(
 def check_measured(
     run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], samples: Sequence[int] | None = None
 ) -> None:
-    """Check the stored rollouts of skills on a split before they are compared.
-
-    Args:
-        samples: the evaluation's if None.
+    """Check the stored rollouts of skills on a split before they are compared, by default the evaluation's samples.
 
     Raises:
         DataQualityError: rows fail expectations; the message names them.

@@ -283,12 +283,7 @@ def _group(benchmark: Benchmark, record: JsonObject) -> str:
 def _items(
     benchmark: Benchmark, split: Split, records: Sequence[JsonObject], unusable: Mapping[int, str], seen: set[str]
 ) -> list[Item]:
-    """Return the records as items.
-
-    Args:
-        unusable: reasons by row (1-based).
-        seen: the ids so far; extended here.
-    """
+    """Return the records as items; `unusable` has reasons by row (1-based), and `seen` collects the ids."""
 
     def item(row: int, record: JsonObject) -> Item:
         identity = _id(benchmark, record)

@@ -47,9 +47,6 @@ RollOut = Callable[[Sequence[JsonObject]], None]
 def preflight(run: TrainingRun, roll_out: RollOut) -> None:
     """Try the target in a sandbox, the optimizer, the judge, and a write in both buckets; costs count.
 
-    Args:
-        run: a run that is past the seed needs no preflight.
-
     Raises:
         SkillOptError: one sentence per failing part; an `Unavailable` kind only if all failures are of that kind.
     """
@@ -220,8 +217,7 @@ OTHER = '"00000000000000000000000000000000"'
 def check_conditional_write(store: ObjectStore, key: str) -> None:
     """Check that the store rejects conflicting writes, with an object that is removed afterwards.
 
-    Args:
-        key: a key without concurrent users; leftovers of an interrupted check are fine.
+    The key has no concurrent users. Leftovers of an interrupted check are fine.
 
     Raises:
         StoreError: the bucket refuses writes, or the store ignores their conditions.

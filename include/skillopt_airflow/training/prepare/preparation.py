@@ -73,9 +73,6 @@ NO_TRAINING = TrainingStart()
 def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None) -> list[JsonObject]:
     """Store all inputs of a run; return the seed's chunks. On bad data, store only the quality report.
 
-    Args:
-        stated: the scores that the preset's authors report.
-
     Raises:
         SkillOptError: an input is invalid; nothing else of the run is stored.
     """

@@ -99,12 +99,7 @@ def stages_of(run: TrainingRun, moment: Moment) -> dict[str, str]:
 
 
 def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: str) -> PlannedStage:
-    """Return the named stage, else the newest stage with rollouts.
-
-    Args:
-        moment: a name; an unknown one means the newest.
-        stage: a name; an unknown one means the most relevant.
-    """
+    """Return the named stage, or the most relevant one with rollouts: of the named moment, else of the newest."""
     nothing = None
     for one in [one for one in moments if one.name == moment] or reversed(moments):
         names = stages_of(run, one)

@@ -20,17 +20,14 @@ def samples_of(
 ) -> dict[str, list[RolloutResult]]:
     """Return the stored rollouts of a skill on a split by item id, one per sample.
 
-    Args:
-        samples: the evaluation's if None.
-        items: the split's if None.
-        known: parts read earlier, by sample.
+    Without `samples` and `items`, these are the evaluation's and the split's. `known` caches parts read earlier, by
+    sample.
     """
     items = run.item_refs(split) if items is None else items
     found: dict[str, list[RolloutResult]] = {}
     for sample in range(run.config.evaluation.samples) if samples is None else samples:
-        for item_id, rollout in run.results(
-            split, skill, sample, items, None if known is None else known[sample]
-        ).items():
+        parts = None if known is None else known[sample]
+        for item_id, rollout in run.results(split, skill, sample, items, parts).items():
             found.setdefault(item_id, []).append(rollout)
     return found
 

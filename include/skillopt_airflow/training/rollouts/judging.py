@@ -47,13 +47,10 @@ def score_of(
     produced: Mapping[str, bytes],
     references: Callable[[], Mapping[str, bytes]],
 ) -> Score:
-    """Return the score of an `ok` trajectory; by its files if the benchmark judges files.
-
-    Args:
-        references: reads the item's reference files; called only if files are judged.
+    """Return the score of an `ok` trajectory; if the benchmark judges files, by the produced and the reference files.
 
     Raises:
-        SandboxError: see `judge`.
+        SandboxError: see `score_files`.
     """
     if isinstance(benchmark, JudgesFiles):
         return score_files(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
@@ -143,10 +140,8 @@ def score_repository(
 ) -> Rollout:
     """Return the rollout with the patch as its answer; a `judge_error` if the tests could not run.
 
-    If the answer can't represent the patch, it's a `sandbox_error`, so that the rollout is made again.
-
-    Args:
-        produced: the target's files; if empty (judging again), the patch is the trajectory's answer.
+    If the answer can't represent the patch, it's a `sandbox_error`, so that the rollout is made again. Without files
+    (judging again), the patch is the trajectory's answer.
     """
     # Stored text is Unicode, but a file in another encoding needs its exact bytes.
     left = produced.get(PATCH_FILE, trajectory.answer.encode())
@@ -172,12 +167,7 @@ def engine_test_runner(
     contents: Callable[[Item], Mapping[str, bytes]],
     docker_url: str | None,
 ) -> RunTests:
-    """Return a function that runs tests on the sandboxes' engine.
-
-    Args:
-        contents: reads the source files of an item's image.
-        docker_url: URL of the worker's engine; the environment's if None.
-    """
+    """Return a function that runs tests on the sandboxes' engine; `contents` reads the files of an item's image."""
 
     def run(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
         from skillopt_airflow.sandbox.docker import connection as docker_connection

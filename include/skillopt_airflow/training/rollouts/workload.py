@@ -133,11 +133,7 @@ ReadFiles = Callable[[Sequence[ItemFile]], Mapping[str, bytes]]
 
 
 class BenchmarkWorkload:
-    """The part of a `Workload` that follows from its benchmark and configuration.
-
-    Args:
-        contents: reads files of an item.
-    """
+    """The part of a `Workload` that follows from its benchmark and configuration; `contents` reads an item's files."""
 
     def __init__(self, benchmark: Benchmark, config: TrainConfig, contents: ReadFiles) -> None:
         self.limits, self.run_concurrency = config.sandbox, config.model.concurrency

@@ -400,11 +400,7 @@ def pictures(run: TrainingRun, items: Iterable[Item]) -> Mapping[str, Pictures]:
 
 
 def search_settings(config: TrainConfig, created: str) -> JsonObject:
-    """Return the search settings that affect a rollout; empty without web search.
-
-    Args:
-        created: start of the run, in ISO 8601.
-    """
+    """Return the search settings that affect a rollout of a run created then (ISO 8601); empty without web search."""
     if config.search.conn_id is None:
         return {}
     return {"search": config.search.model_dump(mode="json"), "search_day": search_day(created)}
