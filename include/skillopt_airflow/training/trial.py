@@ -168,11 +168,7 @@ class Trial(BenchmarkWorkload):
 def first_items(
     benchmark: str, adapter: Benchmark, config: TrainConfig, split: Split, count: int, client: "S3Client"
 ) -> list[Item]:
-    """Return the first items of a split.
-
-    Raises:
-        DataError: a file or record is unusable; the message names it.
-    """
+    """Return the first items of a split; raise DataError, which names the file or record, if one is unusable."""
     records = read_splits(benchmark, config, client)[0][split][:count]
     if not records:
         raise DataError(f"data.uri = {config.data.uri}: the {split} split has no records")
@@ -214,11 +210,7 @@ def describe_error(error: Exception) -> str:
 
 
 def trial_config(benchmark: str, settings: Sequence[str]) -> TrainConfig:
-    """Return the benchmark's configuration with knobs set as KEY=VALUE; values are YAML.
-
-    Raises:
-        ConfigError: the message names the file or the knob.
-    """
+    """Return the benchmark's configuration with knobs set as KEY=VALUE, where values are YAML; raise ConfigError."""
     return read_config(benchmark_config(benchmark).model_dump(), nest(knobs(settings)))
 
 
@@ -237,11 +229,7 @@ def knobs(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def connected_target(config: TrainConfig) -> TargetModel:
-    """Return the target connection's model.
-
-    Raises:
-        ModelError: the connection has no usable model; the message names it.
-    """
+    """Return the target connection's model; raise ModelError if it has no usable one."""
     # Airflow's SDK, which reads the connection, takes seconds to import.
     from skillopt_airflow.models import connection, server_check
     from skillopt_airflow.models.metering import price_of

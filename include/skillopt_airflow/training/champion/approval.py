@@ -183,11 +183,7 @@ def describe(artifacts: ArtifactStore, request: RollbackRequest) -> str:
 
 
 def roll_back(artifacts: ArtifactStore, request: RollbackRequest) -> Alias:
-    """Move the champion; safe to repeat.
-
-    Raises:
-        Conflict: the champion moved since the request.
-    """
+    """Move the champion; safe to repeat. Raise Conflict if it moved since the request."""
     alias = artifacts.roll_back(request.version, request.run, request.reason, request.seen)
     log.info("champion %s, before %s: %s", alias.version, alias.previous, alias.reason)
     for move in artifacts.champion.history():

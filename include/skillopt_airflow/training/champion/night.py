@@ -58,11 +58,7 @@ def night_table(run: TrainingRun) -> NightTable:
 
 
 def conclude_night(run: TrainingRun) -> LedgerRow:
-    """Store the night's result once; return it with the verdict from all nights up to it.
-
-    Raises:
-        DataError: rows fail expectations, or too few items have a score.
-    """
+    """Store the night's result once; return it with the verdict up to it. Raise DataError for bad rows."""
     contest, nights, config = run.store.get_model(run.keys.contest, NightLineup), night_table(run), run.config
     night = nights.read(contest.date)
     if night is None:
@@ -190,11 +186,7 @@ def alias_to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | N
 
 
 def demote(run: TrainingRun) -> Alias | str:
-    """Roll back the champion if `regate.on_demote` is rollback; otherwise return why it stays.
-
-    Raises:
-        Conflict: the champion moved meanwhile.
-    """
+    """Roll back the champion if `regate.on_demote` is rollback, else return why it stays. Raise Conflict."""
     (row, nights), champion = concluded_night(run), run.published.champion.read()
     seen = alias_to_demote(row, nights, champion) if run.config.regate.on_demote == "rollback" else None
     if seen is None:

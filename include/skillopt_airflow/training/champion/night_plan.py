@@ -225,16 +225,9 @@ def _contenders(run: TrainingRun, date: str, artifacts: ArtifactStore, base: str
 
 
 def lineup_of(date: str, artifacts: ArtifactStore, seed: SkillDocument) -> NightLineup:
-    """Return the champion and the previous one.
-
-    Raises:
-        ConfigError: nothing is published.
-    """
+    """Return the contenders of a target that has a champion."""
     history = artifacts.champion.history()
-    if not history:
-        raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
-    champion = history[-1]
-    before = champion_before(history)
+    champion, before = history[-1], champion_before(history)
     return NightLineup(
         date=date,
         champion=Contender(version=champion.version, sha256=champion.sha256),

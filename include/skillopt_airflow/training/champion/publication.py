@@ -182,11 +182,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
 
 
 def _planned_candidate(run: TrainingRun, plan: PublicationPlan) -> Measured:
-    """Return the planned candidate of a publication.
-
-    Raises:
-        DataError: the training now has another best skill, for example after clearing a part of it.
-    """
+    """Return the planned candidate; raise DataError if the training, cleared meanwhile, has another best skill."""
     best = run.state(run.timeline[-1]).best
     if plan.look is not None and plan.look.question.candidate != best.sha256:
         raise DataError(

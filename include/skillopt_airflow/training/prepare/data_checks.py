@@ -29,11 +29,7 @@ def store_quality(run: TrainingRun, report: QualityReport) -> None:
 
 
 def stop_if_failed(run: TrainingRun, report: QualityReport) -> None:
-    """Store the result of a failed suite, even if nothing else of the run is stored.
-
-    Raises:
-        DataQualityError: the suite failed.
-    """
+    """Store the result of a failed suite, even if nothing else of the run is stored, and raise DataQualityError."""
     if not report.success:
         store_quality(run, report)
         log.error("%s has all rows that failed", run.store.address(run.keys.quality_page))

@@ -146,11 +146,7 @@ def _documents(item: Item) -> set[str]:
 def _manifest_splits(
     name: str, config: TrainConfig, manifest: str, records: Sequence[JsonObject], client: "S3Client"
 ) -> dict[Split, list[JsonObject]]:
-    """Return the records that the manifest lists.
-
-    Raises:
-        DataError: the manifest cannot be read or doesn't fit the records.
-    """
+    """Return the records that the manifest lists; raise DataError if it can't be read or doesn't fit them."""
     benchmark, listed = benchmarks.load(name, config.task), read_split_list(manifest, benchmarks.folder(name), client)
     identities = [_id(benchmark, record) for record in records]
     try:
@@ -325,11 +321,7 @@ def _unusable(item_id: str, why: str) -> Item:
 
 
 def _check_few_unusable(source: str, items: Items) -> None:
-    """Refuse a split with too many unusable items.
-
-    Raises:
-        DataError: the message names the first one.
-    """
+    """Raise DataError, which names the first one, for a split with too many unusable items."""
     for split, rows in items.items():
         found = [(row, item) for row, item in enumerate(rows, start=1) if item.unusable]
         if len(found) > TOLERATED * len(rows):

@@ -116,11 +116,7 @@ def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: ArtifactStore)
 
 
 def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
-    """Refuse knobs that don't fit the models and items.
-
-    Raises:
-        ConfigError: a budget in dollars without a price, or a protected item that isn't in the gate's split.
-    """
+    """Raise ConfigError for a budget in dollars without a price, and for protected items that aren't in the split."""
     check_priced(config, prices)
     rules = config.evaluation
     usable = [item.id for item in items[Split.VAL][: rules.limit(Split.VAL)] if not item.unusable]
@@ -133,11 +129,7 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
 
 
 def check_priced(config: TrainConfig, prices: Prices, asked: Collection[Role] = MODEL_ROLES) -> None:
-    """Refuse a budget in dollars without prices.
-
-    Raises:
-        ConfigError: the price of a used model is unknown.
-    """
+    """Raise ConfigError for a budget in dollars if the price of a used model is unknown."""
     if problem := missing_price(prices, config, asked):
         raise ConfigError(problem)
 
@@ -169,11 +161,7 @@ UNRELATED_GROUPS = ("regate", "retention", "alerts")
 
 
 def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
-    """Refuse changed settings for a run that is prepared again, for example after clearing.
-
-    Raises:
-        ConfigError: it has states under other settings; the message names the keys.
-    """
+    """Raise ConfigError, which names the keys, if a run that is prepared again has states under other settings."""
     former = run.store.find_model(run.keys.config, RunRecord)
     if former is None:
         return

@@ -112,11 +112,7 @@ def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: 
 
 
 def planned_rollouts(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, SplitRollouts]:
-    """Return a plan's rollouts by split, without those ahead for another moment.
-
-    Raises:
-        ObjectMissing: there is no such plan.
-    """
+    """Return a plan's rollouts by split, without those ahead for another moment; raise ObjectMissing without a plan."""
     plan = run.store.get_model(run.keys.moment(moment).plan(stage), RolloutPlan)
     chunks = [chunk for chunk in plan.chunks if chunk.item_ids and chunk.stage != "speculate"]
     found = {}

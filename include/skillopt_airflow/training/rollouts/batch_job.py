@@ -68,11 +68,7 @@ class BatchJob(Document):
 
 
 def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
-    """Refuse a configuration that batch jobs don't support.
-
-    Raises:
-        ConfigError: the message names the key and the fix.
-    """
+    """Raise ConfigError, with the key and the fix, for a configuration that batch jobs don't support."""
     model = config.model
     if benchmark.runs_code or isinstance(benchmark, JudgesFiles | FollowsUp | ShowsFiles):
         raise ConfigError(

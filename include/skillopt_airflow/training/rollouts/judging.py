@@ -47,11 +47,7 @@ def score_of(
     produced: Mapping[str, bytes],
     references: Callable[[], Mapping[str, bytes]],
 ) -> Score:
-    """Return the score of an `ok` trajectory; if the benchmark judges files, by the produced and the reference files.
-
-    Raises:
-        SandboxError: see `score_files`.
-    """
+    """Return the score of an `ok` trajectory; if the benchmark judges files, by them, and raise like `score_files`."""
     if isinstance(benchmark, JudgesFiles):
         return score_files(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
     return score_safely(trajectory.answer, lambda: benchmark.score(item, trajectory))

@@ -77,11 +77,7 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
 
 
 def check_program(stored: str, program: str, config: TrainConfig, benchmark: Path) -> None:
-    """Refuse a rollout program that differs from the one under which the run stores rollouts.
-
-    Raises:
-        ConfigError: the program changed since the run began.
-    """
+    """Raise ConfigError if the program changed since the run began, under which it stores rollouts."""
     now = rollout_program(config, stored, benchmark)
     if now != program:
         raise ConfigError(

@@ -225,11 +225,7 @@ class TrainingRun:
         return self.store.exists(self.keys.moment(moment).state)
 
     def last_committed(self) -> Moment:
-        """Return the last moment with a state before the run's end; an early one if the run was stopped.
-
-        Raises:
-            StoreError: a moment is missing although the run was not stopped.
-        """
+        """Return the last moment with a state before the run's end; raise StoreError if an earlier one is missing."""
         stored = set(self.store.list_keys(self.keys.folder))
         reached = self.timeline[0]
         for moment in self.timeline[:-1]:

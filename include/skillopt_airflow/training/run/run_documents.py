@@ -36,11 +36,7 @@ def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> co
 
 
 def stored_corpus(run: TrainingRun) -> corpora.StoredCorpus | None:
-    """Return the run's corpus, if it has one, and mark it as used for the cleanup.
-
-    Raises:
-        DataError: it is no longer stored.
-    """
+    """Return the run's corpus, if it has one, and keep it from the cleanup; raise DataError if it's gone."""
     if not run.record.corpus:
         return None
     corpus = corpora.StoredCorpus(run.store, run.ref.storage.prefix, run.record.corpus)

@@ -204,11 +204,7 @@ class BudgetShare:
                 self._spent = self._spent.plus(given.spent.model_copy(update={"calls": 0}))
 
     def store(self, calls: Sequence[ModelCall], writer: str = "") -> None:
-        """Store the share's calls as a part of the usage table; `writer` may close it.
-
-        Raises:
-            StoreError: the write failed.
-        """
+        """Store the share's calls as a part of the usage table; `writer` may close it. Raise StoreError."""
         run = self._run
         key = run.usage.append(run.ref.benchmark, run.account, calls, self._moment, self._id, writer)
         self._stored[key] = len(calls)

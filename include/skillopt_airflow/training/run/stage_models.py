@@ -23,11 +23,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def _store_calls(share: BudgetShare, calls: Sequence[ModelCall]) -> Iterator[None]:
-    """Store the calls that are appended to the list while the block runs, periodically and when it ends.
-
-    Raises:
-        StoreError: the last calls cannot be stored.
-    """
+    """Store the calls that are appended to the list during the block, periodically and at its end. Raise StoreError."""
     part: Sequence[ModelCall] = ()
     stored = 0
 

@@ -109,11 +109,7 @@ def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
 
 
 def start(run: TrainingRun) -> RunState:
-    """Turn the seed's evaluation into the first step's state.
-
-    Raises:
-        DataError: too few items have a score.
-    """
+    """Turn the seed's evaluation into the first step's state; raise DataError if too few items have a score."""
     moment, seed = run.timeline[0], run.skill(0)
     evaluation = measured(run, Split.VAL, seed)
     rules, advice = run.config.evaluation, "clear score_seed and all tasks after it to retry these"
