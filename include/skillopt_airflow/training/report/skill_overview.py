@@ -149,13 +149,11 @@ class SkillDetails(NamedTuple):
     versions: Sequence[str]
     """All version names, the newest first."""
     rows: Sequence[VersionRow]
-    """The page's rows."""
     nights: Sequence[NightPoint]
     """In the order of conclusion."""
     changes: Sequence[TargetChangeReport]
-    """Some comparisons of nights under this model and another one."""
+    """Some of the comparisons of nights under this model and another one."""
     all_changes: int
-    """The number of all changes."""
     matrices: Sequence[SkillMatrix]
     """The newest matrices with the champion."""
 

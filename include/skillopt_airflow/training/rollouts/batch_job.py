@@ -3,7 +3,7 @@
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -163,7 +163,8 @@ class BatchWork:
 
     def record(self, name: str) -> None:
         """Score and store the answers in a file of the job's folder, and release the unspent budget."""
-        answers = {int(row["index"]): row for row in _rows(self.run.store.get_text(f"{self._folder}/{name}"))}
+        rows = map(json.loads, filter(str.strip, self.run.store.get_text(f"{self._folder}/{name}").split("\n")))
+        answers = {int(row["index"]): row for row in rows}
         came = [(entry, *self._outcome(entry, answers[place])) for place, entry in enumerate(self.job.entries)]
         for number, chunk in enumerate(self.chunks):
             # An earlier attempt may have recorded some. Rollouts that other runs stored meanwhile were paid for here
@@ -181,10 +182,8 @@ class BatchWork:
     def refuse(self, why: str, entries: Sequence[Entry]) -> None:
         """Store entries as failed, because this limit is used up."""
         for number, chunk in enumerate(self.chunks):
-            mine = [entry for entry in entries if entry.chunk == number]
-            rows = [
-                Trajectory(item_id=entry.item_id, status=Status.BUDGET, error=f"{why} is used up") for entry in mine
-            ]
+            ids = [entry.item_id for entry in entries if entry.chunk == number]
+            rows = [Trajectory(item_id=item_id, status=Status.BUDGET, error=f"{why} is used up") for item_id in ids]
             chunk.record([Outcome(row) for row in rows], ())
 
     def tally(self) -> RolloutTally:
@@ -295,10 +294,6 @@ def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
     if status in SENTENCES:
         reason = f"{SENTENCES[status]}: {reason}"
     return status, " ".join(reason.split())[:MAX_ERROR_CHARS]
-
-
-def _rows(text: str) -> Iterator[dict[str, Any]]:
-    return (json.loads(line) for line in text.split("\n") if line.strip())
 
 
 def _is_openai(config: TrainConfig) -> bool:

@@ -6,7 +6,6 @@ A repository's tests run in a second container of the item's image.
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import NoReturn
 
 from skillopt_airflow import benchmarks
@@ -109,19 +108,12 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
 
 def score_in_process(case: bytes, name: str) -> bytes:
     """Return the Score of a Case as JSON, from the working folder's files; without a case only load the benchmark."""
-    benchmark = _load_judge(name)
+    benchmark = benchmarks.load(name)
     if not case:
         return b""
+    assert isinstance(benchmark, JudgesFiles)
     known = Case.model_validate_json(case)
     return benchmark.score_files(known.item, known.trajectory, PRODUCED, REFERENCES).model_dump_json().encode()
-
-
-@cache
-def _load_judge(name: str) -> JudgesFiles:
-    benchmark = benchmarks.load(name)
-    if not isinstance(benchmark, JudgesFiles):
-        raise TypeError(f"{name} judges no files")
-    return benchmark
 
 
 def _raise_error(case: Case, why: str) -> NoReturn:

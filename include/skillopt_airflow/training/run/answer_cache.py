@@ -149,9 +149,8 @@ def grading_request(
 
     Answers that are too long for the rules go to no judge.
     """
-    if len(rollout.trajectory.answer) > MAX_ANSWER_CHARS:
-        return None
-    if rollout.score is None or rules.judge == "rules" or not isinstance(benchmark, AsksJudge):
+    is_short = len(rollout.trajectory.answer) <= MAX_ANSWER_CHARS
+    if rollout.score is None or rules.judge == "rules" or not (is_short and isinstance(benchmark, AsksJudge)):
         return None
     if rules.judge == "rules_first" and benchmark.decides(item, rollout.trajectory):
         return None
@@ -170,11 +169,7 @@ def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
 
 
 def grade_rollouts(
-    run: TrainingRun,
-    rollouts: Sequence[tuple[Item, Rollout]],
-    at_once: int,
-    share: BudgetShare,
-    calls: list[ModelCall],
+    run: TrainingRun, rollouts: Sequence[tuple[Item, Rollout]], at_once: int, share: BudgetShare, calls: list[ModelCall]
 ) -> list[Rollout]:
     """Return the rollouts, judged where the rules can't decide; new calls are appended to `calls`.
 

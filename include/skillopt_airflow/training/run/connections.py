@@ -35,22 +35,12 @@ class Connections(Protocol):
         """Open a bucket."""
 
     def optimizer(
-        self,
-        model: ModelGroup,
-        on_call: OnCall,
-        begin: Begin,
-        output: OutputForm = "auto",
-        attempts: int = MODEL_ATTEMPTS,
+        self, model: ModelGroup, on_call: OnCall, begin: Begin, output: OutputForm, attempts: int = MODEL_ATTEMPTS
     ) -> AbstractContextManager[Optimizer]:
         """Open the optimizer; report each call."""
 
     def judge(
-        self,
-        model: ModelGroup,
-        on_call: OnCall,
-        begin: Begin,
-        output: OutputForm = "auto",
-        attempts: int = MODEL_ATTEMPTS,
+        self, model: ModelGroup, on_call: OnCall, begin: Begin, output: OutputForm, attempts: int = MODEL_ATTEMPTS
     ) -> AbstractContextManager[Optimizer]:
         """Open the judge model, with the optimizer's interface."""
 

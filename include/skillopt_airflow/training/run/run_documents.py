@@ -63,19 +63,19 @@ class StoredAnswer(Document):
 
 
 class StoredSearches:
-    """A `SearchMemory` in the object store; of concurrent answers, the first one is used."""
+    """A `SearchMemory` in a day's folder of the object store; of concurrent answers, the first one is used.
+
+    `shaping` has the settings that affect an answer.
+    """
 
     def __init__(self, store: ObjectStore, folder: str, shaping: JsonObject) -> None:
-        """Take the day's folder, and the settings that affect an answer."""
         self._store, self._folder, self._shaping = store, folder, shaping
 
     def recall(self, query: str) -> JsonValue:
-        """Return the stored answer or None."""
         found = self._store.find_model(self._key(query), StoredAnswer)
         return None if found is None else found.answer
 
     def keep(self, query: str, answer: JsonValue) -> JsonValue:
-        """Store the answer unless there is one; return the stored one."""
         return self._store.first_model(self._key(query), StoredAnswer(asked=query, answer=answer)).answer
 
     def _key(self, query: str) -> str:

@@ -140,10 +140,7 @@ def finish(run: TrainingRun) -> list[JsonObject]:
         final = state.model_copy(update={"moment": moment.name})
     else:
         last = state.current.model_copy(
-            update={
-                "evaluation": measured(run, Split.VAL, run.skill(state.current.version)),
-                "has_new_notes": False,
-            }
+            update={"evaluation": measured(run, Split.VAL, run.skill(state.current.version)), "has_new_notes": False}
         )
         # Compare the means only: a policy would need fresh rollouts.
         by_mean = rules.model_copy(update={"gate_policy": "strict", "gate_protected_items": ()})
