@@ -138,7 +138,9 @@ class Trial(BenchmarkWorkload):
         if not trajectory.status.scored:
             return TriedItem(item, trajectory, None)
         if isinstance(self.adapter, JudgesRepository):
-            return self._tested(self.adapter, item, outcome)
+            tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)
+            found = score_repository(self.adapter, item, trajectory, outcome.files, tests)
+            return TriedItem(item, found.trajectory, found.score, found.trajectory.error if found.score is None else "")
         try:
             score = self._score(item, outcome)
         except Exception as error:  # noqa: BLE001 - the trial is about the benchmark's own code
@@ -157,12 +159,6 @@ class Trial(BenchmarkWorkload):
             outcome.files,
             self.data.contents(item.reference_files),
         )
-
-    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: Outcome) -> TriedItem:
-        tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)
-        found = score_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
-        unjudged = found.trajectory.error if found.score is None else ""
-        return TriedItem(item, found.trajectory, found.score, unjudged)
 
 
 def first_items(

@@ -32,7 +32,6 @@ from skillopt_airflow.training.champion.night import (
     conclude_night,
     decline_event,
     demote,
-    ledger,
     may_report,
     night_table,
     verdict_after,
@@ -49,6 +48,7 @@ from skillopt_airflow.training.prepare.data_items import checked_items
 from skillopt_airflow.training.prepare.preparation import save_run
 from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
+from tests.page_data import ledger
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, Training, configured, said
 from tests.training.local_store import LocalStore

@@ -34,6 +34,7 @@ def publication_body(run: TrainingRun, name: str) -> str:
     own = benchmark_config(run.ref.benchmark, run.config.data.uri)
     best = run.state(run.timeline[-1]).best.version
     lines = run.store.get_model(run.keys.line_origins(best), LinesOfSkill).lines
+    origins = ", ".join(f"{moment} {count}" for moment, count in Counter(map(_origin, lines)).items())
     return "\n\n".join(
         [
             f"Run `{run.ref.run}` of **{run.ref.benchmark}** for target `{run.config.model.target}` wants to replace "
@@ -41,7 +42,7 @@ def publication_body(run: TrainingRun, name: str) -> str:
             _settings(as_published(run, name).config.model_copy(update={"publishing": contest.rules}), own),
             f"Publish gate `{decision.policy}`: **{decision.action}**, {_plain(decision.reason)}.",
             _scores(decision.against_current, f"{decision.metric}, {contest.split} split"),
-            f"Lines of the skill by their origin: {_origins(lines)}. The run's report has each of them: "
+            f"Lines of the skill by their origin: {origins}. The run's report has each of them: "
             f"`{run.store.address(run.keys.report)}`.",
             _difference(
                 run.document(keys.rival_skill).text,
@@ -111,11 +112,6 @@ def _scores(table: PairedTable, measured: str) -> str:
         f"| {measured} | {table.score:.4f} | {table.other_score:.4f} | {table.delta:+.4f} "
         f"[{table.low:+.4f}, {table.high:+.4f}] | {table.wins} | {table.losses} | {table.ties} |"
     )
-
-
-def _origins(lines: Iterable[LineOrigin]) -> str:
-    counts = Counter(_origin(line) for line in lines)
-    return ", ".join(f"{moment} {count}" for moment, count in counts.items())
 
 
 def _origin(line: LineOrigin) -> str:

@@ -123,11 +123,6 @@ def concluded_night(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
     return verdict_after(nights, run.config.regate.alpha, date), nights
 
 
-def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
-    """Return each night with its verdict, in the order of conclusion."""
-    return [verdict_after(nights, alpha, night.date) for night in nights]
-
-
 def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow:
     """Return a concluded night with its verdict; `nights` are in the order of conclusion.
 

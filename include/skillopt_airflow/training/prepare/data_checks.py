@@ -88,10 +88,7 @@ def measured_tables(
 
 
 def check_tables(run: TrainingRun, splits: Sequence[Split], tables: RowsByTable) -> None:
-    """Check rows of `measured_tables`, for one or several targets and harnesses; raise like `check_measured`.
-
-    Replaces the run's previous result.
-    """
+    """Check rows of `measured_tables`, also of several targets; replace the run's result. Raise DataQualityError."""
     item_ids = {item.id for split in splits for item in run.item_refs(split)}
     report = check_rollouts(f"{run.ref.run} on {', '.join(splits)}", tables, item_ids)
     store_quality(run, report)

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Literal
 
@@ -188,12 +188,10 @@ def _tool_failure(connect: Callable[[OutputForm], AbstractContextManager[Optimiz
     return flaw
 
 
-@contextmanager
-def _log_waiting(who: str) -> Iterator[None]:
+def _log_waiting(who: str) -> AbstractContextManager[None]:
     """Log periodically that the preflight waits for this model while the block runs."""
     began = time.monotonic()
-    with repeat_every(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
-        yield
+    return repeat_every(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began))
 
 
 def _try_buckets(run: TrainingRun) -> str:

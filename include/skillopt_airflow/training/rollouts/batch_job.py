@@ -3,7 +3,7 @@
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -163,8 +163,7 @@ class BatchWork:
 
     def record(self, name: str) -> None:
         """Score and store the answers in a file of the job's folder, and release the unspent budget."""
-        rows = map(json.loads, filter(str.strip, self.run.store.get_text(f"{self._folder}/{name}").split("\n")))
-        answers = {int(row["index"]): row for row in rows}
+        answers = {int(row["index"]): row for row in _rows(self.run.store.get_text(f"{self._folder}/{name}"))}
         came = [(entry, *self._outcome(entry, answers[place])) for place, entry in enumerate(self.job.entries)]
         for number, chunk in enumerate(self.chunks):
             # An earlier attempt may have recorded some. Rollouts that other runs stored meanwhile were paid for here
@@ -294,6 +293,10 @@ def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
     if status in SENTENCES:
         reason = f"{SENTENCES[status]}: {reason}"
     return status, " ".join(reason.split())[:MAX_ERROR_CHARS]
+
+
+def _rows(text: str) -> Iterator[dict[str, Any]]:
+    return (json.loads(line) for line in text.split("\n") if line.strip())
 
 
 def _is_openai(config: TrainConfig) -> bool:

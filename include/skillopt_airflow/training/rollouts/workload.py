@@ -262,10 +262,7 @@ class ChunkWorkload(BenchmarkWorkload):
         return shared_lasting_failure(self._first, len(self.assigned)) if self._fresh else None
 
     def is_decided(self) -> bool:
-        """Return whether further items are pointless: all would fail, or the candidate can't win.
-
-        The second uses the rows of all chunks of the evaluation.
-        """
+        """Return whether no further item matters: all would fail, or by all chunks' rows the candidate can't win."""
         if self.hopeless is not None:
             return True
         if not self.chunk.contested:
