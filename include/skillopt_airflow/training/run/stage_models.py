@@ -1,6 +1,7 @@
 """The models that a stage calls: answers are cached, calls and time are stored."""
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from skillopt_airflow.core.values.model_protocols import Optimizer, Target
 from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.optimizer.sections import GuidedOptimizer
 from skillopt_airflow.sandbox.container_loop import STORE_SECONDS
+from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.training.run import timing
 from skillopt_airflow.training.run.answer_cache import CachedOptimizer, CachedTarget
 from skillopt_airflow.training.run.run import TrainingRun
@@ -78,7 +80,8 @@ def open_assistants(run: TrainingRun, moment: Moment, stage: str) -> Iterator[As
     keys, config = run.keys.moment(moment), run.config.model
     share, calls = BudgetShare(run, moment, stage, "0"), list[ModelCall]()
     turn = Semaphore(run.config.gradient.analyst_workers)
-    with timing.store_timing(run.store, keys, stage, calls), ExitStack() as opened:
+    started = time.time()
+    with ExitStack() as opened:
         opened.callback(share.close)
         opened.enter_context(_store_calls(share, calls))
 
@@ -98,3 +101,6 @@ def open_assistants(run: TrainingRun, moment: Moment, stage: str) -> Iterator[As
             optimizer=GuidedOptimizer(cached, run.record.guidance),
             target=CachedTarget(target, str(config.target), run.store, keys.answers),
         )
+    model = union_seconds((call.started, call.started + call.seconds) for call in calls)
+    row = timing.StageTiming(stage=stage, started=started, ended=time.time(), model=model)
+    timing.save(run.store, keys, row)

@@ -1,6 +1,5 @@
 """A step's time: model, container, own work, and Airflow between the tasks."""
 
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from pydantic import Field
 
 from skillopt_airflow.core.run.history import StepSeconds
 from skillopt_airflow.core.values.documents import Document
-from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.store.keys import MomentKeys
 from skillopt_airflow.store.objects import ObjectStore
@@ -45,16 +43,7 @@ def repeat_every(seconds: float, work: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-@contextmanager
-def store_timing(store: ObjectStore, keys: MomentKeys, stage: str, calls: Sequence[ModelCall] = ()) -> Iterator[None]:
-    """Store the timing of a task's body if it succeeds; the body may append its calls to the list."""
-    started = time.time()
-    yield
-    model = union_seconds((call.started, call.started + call.seconds) for call in calls)
-    save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=model), 0)
-
-
-def save(store: ObjectStore, keys: MomentKeys, timing: StageTiming, index: int) -> None:
+def save(store: ObjectStore, keys: MomentKeys, timing: StageTiming, index: int = 0) -> None:
     store.put_model(keys.timing(timing.stage, index), timing)
 
 
