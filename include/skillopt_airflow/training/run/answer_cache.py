@@ -138,7 +138,7 @@ def _hashes(pictures: Pictures) -> list[str]:
 def grading_request(
     benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: Rollout
 ) -> GradingRequest | None:
-    """Return the judge's question about a rollout; None if no judge is needed, or the answer is too long for the rules."""
+    """Return the judge's question about a rollout; None if no judge is needed, or the answer is too long for rules."""
     is_short = len(rollout.trajectory.answer) <= MAX_ANSWER_CHARS
     if rollout.score is None or rules.judge == "rules" or not (is_short and isinstance(benchmark, AsksJudge)):
         return None
