@@ -14,7 +14,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, Publishe
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.night_table import Contender, Night
-from skillopt_airflow.training.champion.night import ledger, write_series
+from skillopt_airflow.training.champion.night import LedgerRow, verdict_after, write_series
 
 RULES = EvaluationGroup()
 ALPHA = 0.05
@@ -74,6 +74,11 @@ def nights(
 ) -> list[Night]:
     """Return nights that follow each other; from `drop_at` on the champion answers worse than the one before it."""
     return [_night(benchmark, target, champion, previous, place, drop_at) for place in range(count)]
+
+
+def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
+    """Return each night with its verdict, in the order of conclusion."""
+    return [verdict_after(nights, alpha, night.date) for night in nights]
 
 
 def store_nights(store: ObjectStore, keys: RegateKeys, made: Sequence[Night]) -> None:

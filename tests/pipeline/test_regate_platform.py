@@ -20,7 +20,8 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.night_table import NightTable
-from skillopt_airflow.training.champion.night import LedgerRow, ledger
+from skillopt_airflow.training.champion.night import LedgerRow
+from tests.page_data import ledger
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.training.champion.test_nights import date, sample

@@ -13,7 +13,7 @@ from skillopt_airflow.report import plots
 from skillopt_airflow.report.plots import AliasEvent, nights_chart
 from skillopt_airflow.report.view import ReportView
 from skillopt_airflow.store.tables.night_table import Contender
-from skillopt_airflow.training.champion.night import ledger, point_of
+from skillopt_airflow.training.champion.night import point_of
 from tests import page_data
 from tests.report.html_page import SVG, texts
 
@@ -83,7 +83,7 @@ ONE, TWO = (Contender(version=f"v000{number}-0123456789ab", sha256=f"{number}") 
 
 def points(count: int, previous: Contender | None = ONE) -> list[NightPoint]:
     made = page_data.nights("searchqa", "openai-chat:m", TWO, previous, count, drop_at=2)
-    return [point_of(row) for row in ledger(made, page_data.ALPHA)]
+    return [point_of(row) for row in page_data.ledger(made, page_data.ALPHA)]
 
 
 def test_a_chart_names_its_lines_limits_and_events() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.status import Status as Spinner
 from rich.text import Text
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config.resource_groups import SandboxGroup, SearchGroup
+from skillopt_airflow.core.config.resource_groups import SearchGroup
 from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
 from skillopt_airflow.core.run.budget import ModelPrice, total_spending
@@ -22,30 +22,30 @@ from skillopt_airflow.core.values.skill import skill_of_person
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import Item, Message, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepository, PlaysSession
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.store.data.corpora import SourceCorpus
+from skillopt_airflow.store.data.files import DataFiles
+from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepository
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.prepare.data_items import read_splits
 from skillopt_airflow.training.rollouts.judging import Case, engine_test_runner, score_files, score_repository
+from skillopt_airflow.training.rollouts.workload import BenchmarkWorkload
 from skillopt_airflow.training.run.answer_cache import grading_request
-from skillopt_airflow.training.run.run import for_container, needs_container_each, rollout_settings
+from skillopt_airflow.training.run.run import rollout_settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-    from skillopt_airflow.gateway.upstream import Upstream
-    from skillopt_airflow.rollout.settings import RolloutSettings
-    from skillopt_airflow.sandbox.task_workload import Outcome
-    from skillopt_airflow.store.data.corpora import SourceCorpus
-    from skillopt_airflow.store.data.files import DataFiles
 
 
 @dataclass(frozen=True)
 class TargetModel:
     """The target model."""
 
-    upstream: "Upstream"
+    upstream: Upstream
     name: str
     """Its name in the output."""
     price: ModelPrice | None
@@ -76,7 +76,7 @@ class NoLimit:
 
 
 @dataclass
-class Trial:
+class Trial(BenchmarkWorkload):
     """The workload of a trial."""
 
     benchmark: str
@@ -84,12 +84,12 @@ class Trial:
     config: TrainConfig
     skill: str
     items: Sequence[Item]
-    upstream: "Upstream"
-    data: "DataFiles"
+    upstream: Upstream
+    data: DataFiles
     labels: Mapping[str, str]
     """Labels of this trial's containers only."""
     on_row: Callable[[TriedItem], None]
-    corpus: "SourceCorpus | None" = None
+    corpus: SourceCorpus | None = None
     """Documents that the sandbox can read, for benchmarks with a corpus."""
     calls: list[ModelCall] = field(default_factory=list)
     docker_url: str | None = None
@@ -101,41 +101,22 @@ class Trial:
     search = None
     """Searches use the items' own documents."""
 
-    @property
-    def settings(self) -> "RolloutSettings":
-        offline = self.config.model_copy(update={"search": SearchGroup()})
-        return rollout_settings(self.benchmark, offline, self.upstream.dialect, self.upstream.model)
+    def __post_init__(self) -> None:
+        super().__init__(self.adapter, self.config, self.data.contents)
 
     @property
-    def run_concurrency(self) -> int:
-        return self.config.model.concurrency
+    def settings(self) -> RolloutSettings:
+        offline = self.config.model_copy(update={"search": SearchGroup()})
+        return rollout_settings(self.benchmark, offline, self.upstream.dialect, self.upstream.model)
 
     @property
     def image(self) -> str:
         return self.config.image
 
     @property
-    def limits(self) -> SandboxGroup:
-        return self.config.sandbox
-
-    @property
-    def one_item_each(self) -> bool:
-        return needs_container_each(self.adapter, self.config)
-
-    @property
     def needs_image(self) -> bool:
         """Return whether containers are needed: to execute code, or for a world's engine in the image."""
         return self.one_item_each or self.seals_files
-
-    def files(self, item: Item) -> Mapping[str, bytes]:
-        return for_container(self.adapter, self.data.contents(item.files))
-
-    def image_files(self, item: Item) -> Mapping[str, bytes]:
-        return {} if item.image is None else self.data.contents(item.image.files)
-
-    @property
-    def seals_files(self) -> bool:
-        return isinstance(self.adapter, PlaysSession)
 
     def is_decided(self) -> bool:
         return False
@@ -146,18 +127,20 @@ class Trial:
     def release_budget(self) -> None:
         """Release nothing."""
 
-    def record(self, outcomes: "Sequence[Outcome]", calls: Sequence[ModelCall]) -> None:
+    def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
         self.calls.extend(calls)
         by_id = {item.id: item for item in self.items}
         for outcome in outcomes:
             self.on_row(self._tried(by_id[outcome.trajectory.item_id], outcome))
 
-    def _tried(self, item: Item, outcome: "Outcome") -> TriedItem:
+    def _tried(self, item: Item, outcome: Outcome) -> TriedItem:
         trajectory = outcome.trajectory
         if not trajectory.status.scored:
             return TriedItem(item, trajectory, None)
         if isinstance(self.adapter, JudgesRepository):
-            return self._tested(self.adapter, item, outcome)
+            tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)
+            found = score_repository(self.adapter, item, trajectory, outcome.files, tests)
+            return TriedItem(item, found.trajectory, found.score, found.trajectory.error if found.score is None else "")
         try:
             score = self._score(item, outcome)
         except Exception as error:  # noqa: BLE001 - the trial is about the benchmark's own code
@@ -167,7 +150,7 @@ class Trial:
             score = score.model_copy(update={"feedback": doubtful})
         return TriedItem(item, trajectory, score)
 
-    def _score(self, item: Item, outcome: "Outcome") -> Score:
+    def _score(self, item: Item, outcome: Outcome) -> Score:
         """Return the score; raise errors of the benchmark's code, where a run would score 0."""
         if not isinstance(self.adapter, JudgesFiles):
             return self.adapter.score(item, outcome.trajectory)
@@ -177,21 +160,11 @@ class Trial:
             self.data.contents(item.reference_files),
         )
 
-    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> TriedItem:
-        tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)
-        found = score_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
-        unjudged = found.trajectory.error if found.score is None else ""
-        return TriedItem(item, found.trajectory, found.score, unjudged)
-
 
 def first_items(
     benchmark: str, adapter: Benchmark, config: TrainConfig, split: Split, count: int, client: "S3Client"
 ) -> list[Item]:
-    """Return the first items of a split.
-
-    Raises:
-        DataError: a file or record is unusable; the message names it.
-    """
+    """Return the first items of a split; raise DataError, which names the file or record, if one is unusable."""
     records = read_splits(benchmark, config, client)[0][split][:count]
     if not records:
         raise DataError(f"data.uri = {config.data.uri}: the {split} split has no records")
@@ -201,8 +174,8 @@ def first_items(
             raise DataError(record.reason)
         try:
             items.append(adapter.item(record))
-        except Exception as error:  # noqa: BLE001 - the trial is about the benchmark's own code
-            _unusable(f"{split} row {row}", error)
+        except Exception as error:
+            raise DataError(f"{split} row {row}: {describe_error(error)}") from error
     return items
 
 
@@ -232,16 +205,8 @@ def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
 
 
-def _unusable(row: str, error: Exception) -> NoReturn:
-    raise DataError(f"{row}: {describe_error(error)}") from error
-
-
 def trial_config(benchmark: str, settings: Sequence[str]) -> TrainConfig:
-    """Return the benchmark's configuration with knobs set as KEY=VALUE; values are YAML.
-
-    Raises:
-        ConfigError: the message names the file or the knob.
-    """
+    """Return the benchmark's configuration with knobs set as KEY=VALUE, where values are YAML; raise ConfigError."""
     return read_config(benchmark_config(benchmark).model_dump(), nest(knobs(settings)))
 
 
@@ -260,11 +225,7 @@ def knobs(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def connected_target(config: TrainConfig) -> TargetModel:
-    """Return the target connection's model.
-
-    Raises:
-        ModelError: the connection has no usable model; the message names it.
-    """
+    """Return the target connection's model; raise ModelError if it has no usable one."""
     # Airflow's SDK, which reads the connection, takes seconds to import.
     from skillopt_airflow.models import connection, server_check
     from skillopt_airflow.models.metering import price_of

@@ -1,7 +1,7 @@
 from skillopt_airflow.core.gate.night_verdict import NightPoint
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.tables.night_table import Contender
-from skillopt_airflow.training.champion.night import LedgerRow, NightSeries, ledger, point_of, read_series, write_series
+from skillopt_airflow.training.champion.night import LedgerRow, NightSeries, point_of, read_series, write_series
 from tests import page_data
 from tests.training.local_store import LocalStore
 
@@ -10,7 +10,7 @@ ONE, TWO = (Contender(version=f"v000{number}-0123456789ab", sha256=f"{number}") 
 
 
 def rows(count: int) -> list[LedgerRow]:
-    return ledger(page_data.nights("searchqa", KEYS.target, TWO, ONE, count, drop_at=3), page_data.ALPHA)
+    return page_data.ledger(page_data.nights("searchqa", KEYS.target, TWO, ONE, count, drop_at=3), page_data.ALPHA)
 
 
 def settle(store: LocalStore, row: LedgerRow) -> None:

@@ -32,7 +32,6 @@ from skillopt_airflow.training.champion.night import (
     conclude_night,
     decline_event,
     demote,
-    ledger,
     may_report,
     night_table,
     verdict_after,
@@ -42,14 +41,14 @@ from skillopt_airflow.training.champion.night_plan import (
     lineup_of,
     measured_items,
     plan_night,
-    plan_nothing,
     promise_of,
 )
 from skillopt_airflow.training.champion.target_change import as_markdown, target_change, write_target_changes
 from skillopt_airflow.training.prepare.data_items import checked_items
 from skillopt_airflow.training.prepare.preparation import save_run
-from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan
+from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
+from tests.page_data import ledger
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, Training, configured, said
 from tests.training.local_store import LocalStore
@@ -250,7 +249,7 @@ def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(ni
         ).run
         plan = run.keys.moment(run.timeline[0]).plan("regate")
         planned.append(one.store.get_model(plan, RolloutPlan).chunks)
-        assert len(plan_nothing(run)) == len(planned[-1])
+        assert len(store_plan(run, run.timeline[0], "regate", [])) == len(planned[-1])
         assert not any(chunk.item_ids for chunk in one.store.get_model(plan, RolloutPlan).chunks)
     assert [len(chunks) for chunks in planned] == [3, 3]
     assert [sum(len(chunk.item_ids) for chunk in chunks) for chunks in planned] == [36, 24]

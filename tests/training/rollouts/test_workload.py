@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,8 +16,9 @@ from skillopt_airflow.sandbox.kubernetes.remote_folder import gateway_settings
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.data.items import save_items
 from skillopt_airflow.store.keys import item_file
+from skillopt_airflow.tasks.protocols import Benchmark
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, ids, store_plan
-from skillopt_airflow.training.rollouts.workload import ChunkWorkload
+from skillopt_airflow.training.rollouts.workload import BenchmarkWorkload, ChunkWorkload
 from skillopt_airflow.training.run.run import TrainingRun, contents
 from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.training.run.spending import limits_of_run, share_records
@@ -31,10 +32,7 @@ from tests.training.served_training import ServedTraining, connect, training
 @pytest.mark.parametrize("harness", ["chat", "tools", "codex", "claude_code"])
 def test_whatever_executes_a_models_words_gets_one_container_an_item(harness: str, runs_code: bool) -> None:
     config = TrainConfig.from_layers({"model": {"harness": harness}})
-    run = SimpleNamespace(config=config, benchmark=SimpleNamespace(runs_code=runs_code))
-    workload = ChunkWorkload.__new__(ChunkWorkload)
-    object.__setattr__(workload, "run", run)
-
+    workload = BenchmarkWorkload(cast(Benchmark, SimpleNamespace(runs_code=runs_code)), config, lambda _: {})
     assert workload.one_item_each is (runs_code or HARNESSES[harness].is_cli)
 
 

@@ -294,7 +294,7 @@ def test_nobody_spends_what_cannot_be_recorded() -> None:
 def test_questions_of_a_stage_are_within_its_budget_and_wait_for_their_turn() -> None:
     training = Training.of(budget__max_calls=2)
     training.prepare()
-    with open_assistants(training.run, training.run.timeline[1], "reflect", workers=1) as models:
+    with open_assistants(training.run, training.run.timeline[1], "reflect") as models:
 
         def ask(question: str) -> None:
             messages = [Message(role="system", content="Answer."), Message(role="user", content=question)]

@@ -4,7 +4,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config.train_config import TrainConfig, changed_paths, values_by_path
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError, StoreUnavailable
@@ -15,12 +14,10 @@ from skillopt_airflow.core.values.skill import diff_of
 from skillopt_airflow.core.values.text import visible
 from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.training.champion.publication import PublicationPlan, as_published
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run import TrainingRun
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.artifacts import ArtifactStore
 
 MAX_DIFF_CHARS = 100_000
 """Maximum length of a diff."""
@@ -37,6 +34,7 @@ def publication_body(run: TrainingRun, name: str) -> str:
     own = benchmark_config(run.ref.benchmark, run.config.data.uri)
     best = run.state(run.timeline[-1]).best.version
     lines = run.store.get_model(run.keys.line_origins(best), LinesOfSkill).lines
+    origins = ", ".join(f"{moment} {count}" for moment, count in Counter(map(_origin, lines)).items())
     return "\n\n".join(
         [
             f"Run `{run.ref.run}` of **{run.ref.benchmark}** for target `{run.config.model.target}` wants to replace "
@@ -44,7 +42,7 @@ def publication_body(run: TrainingRun, name: str) -> str:
             _settings(as_published(run, name).config.model_copy(update={"publishing": contest.rules}), own),
             f"Publish gate `{decision.policy}`: **{decision.action}**, {_plain(decision.reason)}.",
             _scores(decision.against_current, f"{decision.metric}, {contest.split} split"),
-            f"Lines of the skill by their origin: {_origins(lines)}. The run's report has each of them: "
+            f"Lines of the skill by their origin: {origins}. The run's report has each of them: "
             f"`{run.store.address(run.keys.report)}`.",
             _difference(
                 run.document(keys.rival_skill).text,
@@ -116,11 +114,6 @@ def _scores(table: PairedTable, measured: str) -> str:
     )
 
 
-def _origins(lines: Iterable[LineOrigin]) -> str:
-    counts = Counter(_origin(line) for line in lines)
-    return ", ".join(f"{moment} {count}" for moment, count in counts.items())
-
-
 def _origin(line: LineOrigin) -> str:
     if line.edit is None:
         return "seed"
@@ -149,7 +142,7 @@ class RollbackRequest(Value):
 
 
 def rollback_request(
-    artifacts: "ArtifactStore", run: str, version: str, reason: str, approval: bool, leaving: str | None = None
+    artifacts: ArtifactStore, run: str, version: str, reason: str, approval: bool, leaving: str | None = None
 ) -> RollbackRequest:
     """Check a rollback request.
 
@@ -172,7 +165,7 @@ def rollback_request(
     return RollbackRequest(run=run, version=version, reason=reason, approval=approval, seen=champion)
 
 
-def describe(artifacts: "ArtifactStore", request: RollbackRequest) -> str:
+def describe(artifacts: ArtifactStore, request: RollbackRequest) -> str:
     """Return the page for the approval, even if the champion's text was changed or lost."""
     before, problem = "", ""
     try:
@@ -185,12 +178,8 @@ def describe(artifacts: "ArtifactStore", request: RollbackRequest) -> str:
     return problem + rollback_body(request.seen, request.version, request.reason, before, after, history)
 
 
-def roll_back(artifacts: "ArtifactStore", request: RollbackRequest) -> Alias:
-    """Move the champion; safe to repeat.
-
-    Raises:
-        Conflict: the champion moved since the request.
-    """
+def roll_back(artifacts: ArtifactStore, request: RollbackRequest) -> Alias:
+    """Move the champion; safe to repeat. Raise Conflict if it moved since the request."""
     alias = artifacts.roll_back(request.version, request.run, request.reason, request.seen)
     log.info("champion %s, before %s: %s", alias.version, alias.previous, alias.reason)
     for move in artifacts.champion.history():

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import DataError
@@ -23,6 +22,7 @@ from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.types import JsonObject, Split, canonical_json, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.night_table import Night, NightTable, Rival
 from skillopt_airflow.training.champion.night_plan import NightLineup, fingerprints
 from skillopt_airflow.training.prepare.benchmark_settings import other_connection
@@ -30,9 +30,6 @@ from skillopt_airflow.training.prepare.data_checks import check_measured
 from skillopt_airflow.training.rollouts.evaluation import measured
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +58,7 @@ def night_table(run: TrainingRun) -> NightTable:
 
 
 def conclude_night(run: TrainingRun) -> LedgerRow:
-    """Store the night's result once; return it with the verdict from all nights up to it.
-
-    Raises:
-        DataError: rows fail expectations, or too few items have a score.
-    """
+    """Store the night's result once; return it with the verdict up to it. Raise DataError for bad rows."""
     contest, nights, config = run.store.get_model(run.keys.contest, NightLineup), night_table(run), run.config
     night = nights.read(contest.date)
     if night is None:
@@ -130,11 +123,6 @@ def concluded_night(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
     return verdict_after(nights, run.config.regate.alpha, date), nights
 
 
-def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
-    """Return each night with its verdict, in the order of conclusion."""
-    return [verdict_after(nights, alpha, night.date) for night in nights]
-
-
 def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow:
     """Return a concluded night with its verdict; `nights` are in the order of conclusion.
 
@@ -193,11 +181,7 @@ def alias_to_demote(row: LedgerRow, nights: Sequence[Night], champion: Alias | N
 
 
 def demote(run: TrainingRun) -> Alias | str:
-    """Roll back the champion if `regate.on_demote` is rollback; otherwise return why it stays.
-
-    Raises:
-        Conflict: the champion moved meanwhile.
-    """
+    """Roll back the champion if `regate.on_demote` is rollback, else return why it stays. Raise Conflict."""
     (row, nights), champion = concluded_night(run), run.published.champion.read()
     seen = alias_to_demote(row, nights, champion) if run.config.regate.on_demote == "rollback" else None
     if seen is None:
@@ -280,7 +264,7 @@ class NightSeries(Document):
     points: tuple[NightPoint, ...]
 
 
-def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: LedgerRow) -> None:
+def write_series(store: ObjectStore, keys: RegateKeys, alpha: float, row: LedgerRow) -> None:
     """Add a newly concluded night; compute missing ones again."""
     nights = NightTable(store, keys).all()[-MAX_POINTS:]
     stored = store.find_model(keys.series, NightSeries)
@@ -292,7 +276,7 @@ def write_series(store: "ObjectStore", keys: RegateKeys, alpha: float, row: Ledg
     store.put_model(keys.series, NightSeries(points=tuple(known[night.date] for night in nights)))
 
 
-def read_series(store: "ObjectStore", keys: RegateKeys, most: int = MAX_POINTS) -> list[NightPoint]:
+def read_series(store: ObjectStore, keys: RegateKeys, most: int = MAX_POINTS) -> list[NightPoint]:
     """Return up to `most` of the newest nights, in the order of conclusion."""
     stored = store.find_model(keys.series, NightSeries)
     return [] if stored is None else list(stored.points[-most:])

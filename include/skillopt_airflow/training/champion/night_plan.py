@@ -4,7 +4,7 @@ import json
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -16,8 +16,14 @@ from skillopt_airflow.core.run.budget import MEASURING_ROLES
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import JsonObject, Split
+from skillopt_airflow.quality.fresh_items import MeasuredItems, content, fingerprint
 from skillopt_airflow.store.aliases import champion_before
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.data.datasets import EXTENSIONS, partition_uri, read_partition
+from skillopt_airflow.store.data.files import DataFiles
+from skillopt_airflow.store.data.items import load_items
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, target_of
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.prepare.benchmark_settings import other_connection
 from skillopt_airflow.training.prepare.data_checks import check_fresh_items, items_of
@@ -35,11 +41,6 @@ from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_documents import store_corpus
 from skillopt_airflow.training.run.run_record import RunRecord
 from skillopt_airflow.training.step.seed_and_final import with_run_regions
-
-if TYPE_CHECKING:
-    from skillopt_airflow.quality.fresh_items import MeasuredItems
-    from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -71,18 +72,13 @@ class Commands(NamedTuple):
 def prepare_night(
     run: TrainingRun, config: TrainConfig, date: str, base: str, commands: Commands
 ) -> list[JsonObject] | str:
-    """Store a night's inputs; return its chunks, or why there is nothing to check.
+    """Store the inputs of the night `date` (YYYY-MM-DD); return its chunks, or why there is nothing to check.
 
-    Args:
-        date: YYYY-MM-DD.
-        base: the benchmark's own target.
+    `base` is the benchmark's own target.
 
     Raises:
         SkillOptError: for example, only other targets have a champion.
     """
-    from skillopt_airflow.store.data.datasets import EXTENSIONS, partition_uri, read_partition
-    from skillopt_airflow.store.data.files import DataFiles
-
     target, benchmark = str(config.model.target), run.ref.benchmark
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     if nights.read(date) is not None:
@@ -111,7 +107,7 @@ def prepare_night(
 
 
 def _concluded_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject] | str:
-    """Return empty chunks for a concluded night; its result stays, and current knobs apply to it.
+    """Return a concluded night's chunks without items; its result stays, and current knobs apply to it.
 
     Its items may have been removed, changed, or used by a training since.
     """
@@ -119,10 +115,10 @@ def _concluded_before(run: TrainingRun, config: TrainConfig) -> list[JsonObject]
     if record is None:
         return f"settled: run {run.ref.run}, which measured the night, is gone, so there is nothing to do again"
     run.store.put_model(run.keys.config, record.model_copy(update={"config": config}))
-    return plan_nothing(run)
+    return store_plan(run, run.timeline[0], "regate", [])
 
 
-def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "ArtifactStore | None":
+def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> ArtifactStore | None:
     """Return the published skills of the night's target, else of the benchmark's; None if there are none."""
     for target in dict.fromkeys((str(config.model.target), base)):
         artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, target)
@@ -157,7 +153,7 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, told: Comman
         )
 
 
-def _training_items(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
+def _training_items(run: TrainingRun, config: TrainConfig, artifacts: ArtifactStore) -> Items:
     """Return the data of the champion's training, or the current dataset if that data is gone."""
     champion = artifacts.champion.read()
     name = "" if champion is None else artifacts.read(champion.version).manifest.run
@@ -168,10 +164,8 @@ def _training_items(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactS
     return items
 
 
-def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
+def measured_items(run: TrainingRun, nights: NightTable) -> MeasuredItems:
     """Return the items of all nights; nights stored without contents are read from their runs if possible."""
-    from skillopt_airflow.quality.fresh_items import MeasuredItems
-
     by_id: dict[str, str] = {}
     by_content: dict[str, str] = {}
     everything = sorted(nights.all(), key=lambda night: night.date, reverse=True)
@@ -184,18 +178,15 @@ def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
     return MeasuredItems(by_id, by_content)
 
 
-def fingerprints(store: "ObjectStore", keys: RunKeys) -> dict[str, str]:
+def fingerprints(store: ObjectStore, keys: RunKeys) -> dict[str, str]:
     """Return the fingerprints of a night's items by id; empty if the items are gone."""
-    from skillopt_airflow.quality.fresh_items import content, fingerprint
-    from skillopt_airflow.store.data.items import load_items
-
     try:
         return {item.id: fingerprint(content(item)) for item in load_items(store, keys.items(Split.FRESH))}
     except ObjectMissing:
         return {}
 
 
-def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) -> Promise | None:
+def promise_of(artifacts: ArtifactStore, version: str, config: TrainConfig) -> Promise | None:
     """Return the manifest's score on held-out items, if its metric is this run's.
 
     Scores under another harness don't compare.
@@ -213,7 +204,7 @@ def promise_of(artifacts: "ArtifactStore", version: str, config: TrainConfig) ->
     return Promise(score=gate_value(mean, rules), low=found.low)
 
 
-def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[NightLineup, list[str]]:
+def _contenders(run: TrainingRun, date: str, artifacts: ArtifactStore, base: str) -> tuple[NightLineup, list[str]]:
     """Return the contenders and their texts, in the order of the roles.
 
     For a target without its own champion, these are the contenders of that night under the benchmark's target, for
@@ -233,17 +224,10 @@ def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: s
     return lineup, [artifacts.read(version).skill if version else seed.text for version in versions]
 
 
-def lineup_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> NightLineup:
-    """Return the champion and the previous one.
-
-    Raises:
-        ConfigError: nothing is published.
-    """
+def lineup_of(date: str, artifacts: ArtifactStore, seed: SkillDocument) -> NightLineup:
+    """Return the contenders of a target that has a champion."""
     history = artifacts.champion.history()
-    if not history:
-        raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
-    champion = history[-1]
-    before = champion_before(history)
+    champion, before = history[-1], champion_before(history)
     return NightLineup(
         date=date,
         champion=Contender(version=champion.version, sha256=champion.sha256),
@@ -267,8 +251,3 @@ def plan_night(run: TrainingRun, lineup: NightLineup, texts: Sequence[str]) -> l
     # The same number for every target, because one DAG run serves all targets of a night.
     least = largest_plan(len(items), run.config, len(CONTENDERS), len(samples))
     return store_plan(run, run.timeline[0], "regate", chunks, least=least)
-
-
-def plan_nothing(run: TrainingRun) -> list[JsonObject]:
-    """Return the chunks of a concluded night: the same number, without items."""
-    return store_plan(run, run.timeline[0], "regate", [])

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -31,14 +30,13 @@ from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.text import flaw_of_text
 from skillopt_airflow.core.values.types import ItemRef, JsonObject, Split, canonical_json, items_fingerprint, sha256
 from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, PublishGate, SplitScores
+from skillopt_airflow.store.data.data_manifest import DataManifest
 from skillopt_airflow.training.prepare.data_checks import check_measured
 from skillopt_airflow.training.rollouts.evaluation import measured
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.spending import budget_shortfall
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, SplitScores
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +64,7 @@ class PublicationPlan(Document):
         return "the seed skill" if self.champion is None else f"champion {self.champion.version}"
 
 
-def plan_publication(
-    run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup
-) -> list[JsonObject]:
+def plan_publication(run: TrainingRun, artifacts: ArtifactStore, name: str, rules: PublishingGroup) -> list[JsonObject]:
     """Plan the comparison; return the chunks of both skills, none if there is nothing to publish."""
     keys, moment = run.keys.publication(name), run.timeline[-1]
     best = run.state(moment).best
@@ -86,7 +82,7 @@ def plan_publication(
     return store_plan(run, moment, f"publish-{name}", chunks, if_missing=True)
 
 
-def _new_plan(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublicationPlan:
+def _new_plan(run: TrainingRun, artifacts: ArtifactStore, name: str, rules: PublishingGroup) -> PublicationPlan:
     """Return the rival, and the look or the reason to publish nothing; store the rival's text."""
     final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
     rival = run.skill(0) if champion is None else SkillDocument(artifacts.read(champion.version).skill)
@@ -156,7 +152,7 @@ def _marks(run: TrainingRun, split: Split) -> tuple[str, ...]:
     return marks_of(deciding_items(split, run.items(split)))
 
 
-def count_looks(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
+def count_looks(run: TrainingRun, artifacts: ArtifactStore, split: Split) -> int:
     """Return the number of publication tests on this split so far, for its target."""
     return artifacts.looks.next_number(_marks(run, split)) - 1
 
@@ -186,11 +182,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
 
 
 def _planned_candidate(run: TrainingRun, plan: PublicationPlan) -> Measured:
-    """Return the planned candidate of a publication.
-
-    Raises:
-        DataError: the training now has another best skill, for example after clearing a part of it.
-    """
+    """Return the planned candidate; raise DataError if the training, cleared meanwhile, has another best skill."""
     best = run.state(run.timeline[-1]).best
     if plan.look is not None and plan.look.question.candidate != best.sha256:
         raise DataError(
@@ -209,7 +201,7 @@ def _covered_evaluation(run: TrainingRun, who: str, skill: SkillDocument, plan: 
     return evaluation
 
 
-def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Publication:
+def publish_best(run: TrainingRun, artifacts: ArtifactStore, name: str) -> Publication:
     """Publish the best skill, which passed the publish gate.
 
     Raises:
@@ -241,10 +233,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
 
 def _provenance(
     run: TrainingRun, best: Measured, plan: PublicationPlan, decision: GateDecision, name: str
-) -> "Provenance":
-    from skillopt_airflow.store.artifacts import Provenance, PublishGate
-    from skillopt_airflow.store.data.data_manifest import DataManifest
-
+) -> Provenance:
     record, config, look = run.record, run.config, plan.look
     manifest = run.store.get_model(run.keys.data_manifest, DataManifest)
     gates = [
@@ -283,10 +272,8 @@ def _provenance(
     )
 
 
-def _scores(run: TrainingRun, skill: Measured, plan: PublicationPlan) -> "SplitScores":
+def _scores(run: TrainingRun, skill: Measured, plan: PublicationPlan) -> SplitScores:
     """Return a skill's scores under the publication's target model."""
-    from skillopt_airflow.store.artifacts import SplitScores
-
     evaluation = measured(run, plan.split, run.skill(skill.version), plan.samples)
     scores = {plan.split.value: _published(run, evaluation)}
     if not run.for_another_model:
@@ -302,9 +289,7 @@ def _scores(run: TrainingRun, skill: Measured, plan: PublicationPlan) -> "SplitS
     return SplitScores.model_validate(scores)
 
 
-def _published(run: TrainingRun, evaluation: Evaluation) -> "PublishedScore | None":
-    from skillopt_airflow.store.artifacts import PublishedScore
-
+def _published(run: TrainingRun, evaluation: Evaluation) -> PublishedScore | None:
     return PublishedScore.of(evaluation, run.config.evaluation) if evaluation.scores else None
 
 

@@ -1,18 +1,15 @@
 """The champions' scores on the same nights under two target models."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.gate.night_verdict import MEMORY, NightMean, gain
 from skillopt_airflow.core.gate.paired import PairedTable, paired_values
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.types import Value
 from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.night_table import Night, NightTable
 from skillopt_airflow.training.run.run import TrainingRun
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.objects import ObjectStore
 
 
 class TargetChangeNight(Value):
@@ -66,7 +63,7 @@ def write_target_changes(run: TrainingRun, base_target: str) -> list[TargetChang
     return reports
 
 
-def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> TargetChangeReport:
+def target_change(store: ObjectStore, old: RegateKeys, new: RegateKeys) -> TargetChangeReport:
     """Compare the nights with equal contenders under both models; include nights of one model only."""
     tables = NightTable(store, old), NightTable(store, new)
     under_old, under_new = ({night.date: night for night in table.all()} for table in tables)

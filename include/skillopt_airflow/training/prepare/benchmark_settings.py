@@ -59,11 +59,7 @@ def benchmark_config(benchmark: str, uri: str | None = None) -> TrainConfig:
 
 
 def settings_at(benchmark: str, uri: str) -> JsonObject:
-    """Return the knobs, by group, that a run's data.uri changes.
-
-    Raises:
-        ConfigError: see `benchmark_config`.
-    """
+    """Return the knobs, by group, that a run's data.uri changes."""
     there = benchmark_config(benchmark, uri)
     values = values_by_path(there)
     return nest({path: values[path] for path in changed_paths(benchmark_config(benchmark), there)})
@@ -83,11 +79,7 @@ def _apply_layer(below: Mapping[str, Any], path: Path) -> TrainConfig:
 
 
 def place_of(benchmark: str, path: str) -> str:
-    """Return the file that sets a knob.
-
-    Raises:
-        ConfigError: benchmark.yaml cannot be read.
-    """
+    """Return the file that sets a knob."""
     file, (group, key) = benchmarks.folder(benchmark) / "benchmark.yaml", path.split(".")
     return str(file) if key in (read_yaml(file) or {}).get(group, {}) else defaults_place()
 
@@ -133,11 +125,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the file's content.
-
-    Raises:
-        ConfigError: it cannot be read, isn't YAML, or has a duplicate key.
-    """
+    """Return the file's content; raise ConfigError if it can't be read, isn't YAML, or has a duplicate key."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506 - a kind of SafeLoader
     except OSError as error:
@@ -162,11 +150,7 @@ KEYS = (*(f"allowed.{kind}" for kind in Allowed.model_fields), *Deployment.model
 
 
 def deployment() -> Deployment:
-    """Read the administrator's file.
-
-    Raises:
-        ConfigError: it is missing or invalid; the message names the key.
-    """
+    """Read the administrator's file; raise ConfigError, which names the key, if it is missing or invalid."""
     path = os.environ.get(VARIABLE, "")
     if not path:
         return Deployment()
@@ -177,11 +161,7 @@ def deployment() -> Deployment:
 
 
 def check_defaults() -> None:
-    """Refuse defaults that are invalid for every benchmark.
-
-    Raises:
-        ConfigError: the message names the administrator's file and the key.
-    """
+    """Raise ConfigError, with the file and the key, for defaults that are invalid for every benchmark."""
     try:
         read_config(deployment().defaults)
     except ConfigError as error:
@@ -194,34 +174,18 @@ def defaults_place() -> str:
 
 
 def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
-    """Refuse a run with values that only the administrator may allow.
-
-    Args:
-        asked: the run's configuration.
-        own: the benchmark's configuration, or the finished run's.
-
-    Raises:
-        ConfigError: one line per knob.
-    """
+    """Raise ConfigError, a line per knob, if a run has values that only the administrator may allow and `own` lacks."""
     _raise_if_any(disallowed_knobs(asked, own, deployment().allowed))
 
 
 def check_skills(skills: dict[str, str]) -> None:
-    """Refuse s3:// URLs of skills, by knob, that the administrator hasn't allowed.
-
-    Raises:
-        ConfigError: one line for each.
-    """
+    """Raise ConfigError, a line each, for s3:// URLs of skills (by knob) that the administrator hasn't allowed."""
     allowed = deployment().allowed
     _raise_if_any([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
 
 
 def check_images(names: Sequence[str], registry: str) -> None:
-    """Refuse images from registries that the administrator hasn't allowed.
-
-    Raises:
-        ConfigError: one line for each.
-    """
+    """Raise ConfigError, a line each, for images from registries that the administrator hasn't allowed."""
     _raise_if_any(images_not_allowed(names, registry, deployment().allowed))
 
 

@@ -2,38 +2,34 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import DATA_SPLITS, Item, Split
+from skillopt_airflow.quality.fresh_items import MeasuredItems, check_fresh
+from skillopt_airflow.quality.quality_report import QualityReport
+from skillopt_airflow.quality.records import check_rollouts
+from skillopt_airflow.report.html_pages import render
+from skillopt_airflow.store.data.items import load_items
+from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.training.run.run import PRIVATE_SPLITS, TrainingRun
-
-if TYPE_CHECKING:
-    from skillopt_airflow.quality.fresh_items import MeasuredItems
-    from skillopt_airflow.quality.quality_report import QualityReport
 
 RowsByTable = Mapping[str, Sequence[Mapping[str, Any]]]
 
 log = logging.getLogger(__name__)
 
 
-def store_quality(run: TrainingRun, report: "QualityReport") -> None:
+def store_quality(run: TrainingRun, report: QualityReport) -> None:
     """Store a result as JSON, and all results of the run as a page."""
-    from skillopt_airflow.report.html_pages import render
-
     keys = {"records": run.keys.quality, "rollouts": run.keys.rollout_quality}
     run.store.put_model(keys[report.suite], report)
     reports = [stored for key in keys.values() if (stored := run.store.find_model(key, type(report))) is not None]
     run.store.put_text(run.keys.quality_page, render(run.ref.benchmark, run.ref.run, reports))
 
 
-def stop_if_failed(run: TrainingRun, report: "QualityReport") -> None:
-    """Store the result of a failed suite, even if nothing else of the run is stored.
-
-    Raises:
-        DataQualityError: the suite failed.
-    """
+def stop_if_failed(run: TrainingRun, report: QualityReport) -> None:
+    """Store the result of a failed suite, even if nothing else of the run is stored, and raise DataQualityError."""
     if not report.success:
         store_quality(run, report)
         log.error("%s has all rows that failed", run.store.address(run.keys.quality_page))
@@ -42,11 +38,11 @@ def stop_if_failed(run: TrainingRun, report: "QualityReport") -> None:
 
 def check_fresh_items(
     run: TrainingRun,
-    records: "QualityReport",
+    records: QualityReport,
     items: Sequence[Item],
     trained: Mapping[Split, Sequence[Item]],
-    nights: "MeasuredItems",
-) -> "QualityReport":
+    nights: MeasuredItems,
+) -> QualityReport:
     """Add the results of the fresh partitions' suite to those of the partition's records.
 
     Args:
@@ -57,8 +53,6 @@ def check_fresh_items(
     Raises:
         DataQualityError: items fail expectations; the message names them.
     """
-    from skillopt_airflow.quality.fresh_items import check_fresh
-
     learned = {split: _usable(trained[split]) for split in (Split.TRAIN, Split.VAL)}
     reference = [*trained[Split.VAL], *trained[Split.TEST]]
     found = check_fresh(records.source, _usable(items), learned, _usable(reference), nights)
@@ -70,10 +64,7 @@ def check_fresh_items(
 def check_measured(
     run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], samples: Sequence[int] | None = None
 ) -> None:
-    """Check the stored rollouts of skills on a split before they are compared.
-
-    Args:
-        samples: the evaluation's if None.
+    """Check the stored rollouts of skills on a split before they are compared, by default the evaluation's samples.
 
     Raises:
         DataQualityError: rows fail expectations; the message names them.
@@ -97,12 +88,7 @@ def measured_tables(
 
 
 def check_tables(run: TrainingRun, splits: Sequence[Split], tables: RowsByTable) -> None:
-    """Check rows of `measured_tables`, for one or several targets and harnesses; raise like `check_measured`.
-
-    Replaces the run's previous result.
-    """
-    from skillopt_airflow.quality.records import check_rollouts
-
+    """Check rows of `measured_tables`, also of several targets; replace the run's result. Raise DataQualityError."""
     item_ids = {item.id for split in splits for item in run.item_refs(split)}
     report = check_rollouts(f"{run.ref.run} on {', '.join(splits)}", tables, item_ids)
     store_quality(run, report)
@@ -111,9 +97,6 @@ def check_tables(run: TrainingRun, splits: Sequence[Split], tables: RowsByTable)
 
 def items_of(run: TrainingRun, trained: str) -> Mapping[Split, list[Item]] | None:
     """Return another run's items by split; None if the bucket no longer has them."""
-    from skillopt_airflow.store.data.items import load_items
-    from skillopt_airflow.store.keys import RunKeys
-
     keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, trained)
     try:
         return {split: load_items(run.store, keys.items(split)) for split in DATA_SPLITS}

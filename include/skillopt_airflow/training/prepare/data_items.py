@@ -12,6 +12,13 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import Item, ItemFile, ItemImage, JsonObject, Split, canonical_json, sha256
+from skillopt_airflow.quality.fresh_items import content
+from skillopt_airflow.quality.quality_report import QualityReport
+from skillopt_airflow.quality.records import TOLERATED, Need, check_splits, unusable_records
+from skillopt_airflow.store.data.data_manifest import data_manifest
+from skillopt_airflow.store.data.datasets import ALL, read_records, read_split_list
+from skillopt_airflow.store.data.files import DataFiles, FileStore
+from skillopt_airflow.store.data.picture_files import size_of
 from skillopt_airflow.tasks.protocols import Benchmark
 from skillopt_airflow.tasks.record_fields import UnreadableRecord, task_types
 from skillopt_airflow.tasks.splits import place_id, split_by_list, split_by_ratio
@@ -21,10 +28,6 @@ from skillopt_airflow.training.run.run import TrainingRun
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from skillopt_airflow.quality.quality_report import QualityReport
-    from skillopt_airflow.quality.records import Need
-    from skillopt_airflow.store.data.files import DataFiles, FileStore
-
 log = logging.getLogger(__name__)
 
 Items = Mapping[Split, list[Item]]
@@ -33,7 +36,7 @@ LONG_TEXT = 300
 Part = TypeVar("Part", bound=str)
 
 
-def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = ()) -> "tuple[Items, QualityReport]":
+def read_items(run: TrainingRun, config: TrainConfig, needs: Sequence[Need] = ()) -> tuple[Items, QualityReport]:
     """Read the items of all splits, with quality checks; `needs` come from the configuration.
 
     Raises:
@@ -51,8 +54,6 @@ def read_splits(
     Raises:
         DataError: a folder, file or bucket is missing, or a file has no records.
     """
-    from skillopt_airflow.store.data.datasets import ALL, read_records
-
     data, root = config.data, benchmarks.folder(name)
     read, notes = without_duplicates(config, read_records(data.uri, root, data.split_mode, client))
     if data.split_manifest is not None:
@@ -97,7 +98,6 @@ def without_duplicates(
 
 def shared_contents(items: Items) -> list[str]:
     """Return a note per held-out split with items equal to train items under other ids."""
-    from skillopt_airflow.quality.fresh_items import content
 
     def contents(split: Split) -> list[tuple[str, str]]:
         rows = (item for item in items.get(split, ()) if not item.unusable and (item.public or item.files))
@@ -146,13 +146,7 @@ def _documents(item: Item) -> set[str]:
 def _manifest_splits(
     name: str, config: TrainConfig, manifest: str, records: Sequence[JsonObject], client: "S3Client"
 ) -> dict[Split, list[JsonObject]]:
-    """Return the records that the manifest lists.
-
-    Raises:
-        DataError: the manifest cannot be read or doesn't fit the records.
-    """
-    from skillopt_airflow.store.data.datasets import read_split_list
-
+    """Return the records that the manifest lists; raise DataError if it can't be read or doesn't fit them."""
     benchmark, listed = benchmarks.load(name, config.task), read_split_list(manifest, benchmarks.folder(name), client)
     identities = [_id(benchmark, record) for record in records]
     try:
@@ -167,9 +161,6 @@ def _manifest_splits(
 
 def manifest_changes(run: TrainingRun, config: TrainConfig, items: Items) -> list[str]:
     """Return a note per split whose items changed since the manifest was written."""
-    from skillopt_airflow.store.data.data_manifest import data_manifest
-    from skillopt_airflow.store.data.datasets import read_split_list
-
     manifest = config.data.split_manifest
     if manifest is None or config.data.limit is not None:
         return []
@@ -188,9 +179,9 @@ def checked_items(
     config: TrainConfig,
     source: str,
     records: Mapping[Split, list[JsonObject]],
-    needs: "Sequence[Need]" = (),
+    needs: Sequence[Need] = (),
     notes: Sequence[str] = (),
-) -> "tuple[Items, QualityReport]":
+) -> tuple[Items, QualityReport]:
     """Check records and turn them into items; `source` names their origin.
 
     A few unusable records become failing items with the reason. The notes are shown with the results.
@@ -198,8 +189,6 @@ def checked_items(
     Raises:
         DataError: a split is unusable; the message names its records.
     """
-    from skillopt_airflow.quality.records import check_splits, unusable_records
-
     benchmark = benchmarks.load(run.ref.benchmark, config.task)
     quality = check_splits(
         source,
@@ -220,7 +209,7 @@ def checked_items(
     return items, quality
 
 
-def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
+def store_files(run: TrainingRun, items: Items, folder: DataFiles) -> Items:
     """Store the items' files by content hash; return the items with the hashes.
 
     Items with missing or too large files become failing items, if there are few.
@@ -228,8 +217,6 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
     Raises:
         DataError: there are too many; the message names the first one and its file.
     """
-    from skillopt_airflow.store.data.files import FileStore
-
     kept = FileStore(run.store, run.ref.storage.prefix)
 
     def stored(item: Item) -> Item:
@@ -258,14 +245,12 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
     return kept_items
 
 
-def _stored_file(store: "FileStore", file: ItemFile, content: bytes) -> ItemFile:
-    from skillopt_airflow.store.data.picture_files import size_of
-
+def _stored_file(store: FileStore, file: ItemFile, content: bytes) -> ItemFile:
     pixels = size_of(content) if file.picture else None
     return file.model_copy(update={"sha256": store.put(content), "pixels": pixels})
 
 
-def _stored_image(store: "FileStore", image: ItemImage, contents: Mapping[str, bytes]) -> ItemImage:
+def _stored_image(store: FileStore, image: ItemImage, contents: Mapping[str, bytes]) -> ItemImage:
     stored = {
         field: _stored_file(store, file, contents[file.name])
         for field in ("tree", "requirements")
@@ -294,12 +279,7 @@ def _group(benchmark: Benchmark, record: JsonObject) -> str:
 def _items(
     benchmark: Benchmark, split: Split, records: Sequence[JsonObject], unusable: Mapping[int, str], seen: set[str]
 ) -> list[Item]:
-    """Return the records as items.
-
-    Args:
-        unusable: reasons by row (1-based).
-        seen: the ids so far; extended here.
-    """
+    """Return the records as items; `unusable` has reasons by row (1-based), and `seen` collects the ids."""
 
     def item(row: int, record: JsonObject) -> Item:
         identity = _id(benchmark, record)
@@ -341,13 +321,7 @@ def _unusable(item_id: str, why: str) -> Item:
 
 
 def _check_few_unusable(source: str, items: Items) -> None:
-    """Refuse a split with too many unusable items.
-
-    Raises:
-        DataError: the message names the first one.
-    """
-    from skillopt_airflow.quality.records import TOLERATED
-
+    """Raise DataError, which names the first one, for a split with too many unusable items."""
     for split, rows in items.items():
         found = [(row, item) for row, item in enumerate(rows, start=1) if item.unusable]
         if len(found) > TOLERATED * len(rows):

@@ -170,11 +170,7 @@ def estimate_training(
     steps_in_epoch: int,
     prices: Prices,
 ) -> Estimate:
-    """Estimate a training.
-
-    Args:
-        config: the resolved configuration; val_limit and test_limit are applied here.
-    """
+    """Estimate a training; val_limit and test_limit are applied to the sizes here."""
     rollouts = _rollouts(config, sizes, steps_in_epoch)
     steps = config.train.num_epochs * steps_in_epoch
     # If every step adds its maximum, the run's mean is half of the total.
@@ -182,10 +178,9 @@ def estimate_training(
     measured = estimate_rollouts(config, rollouts, prompt, (skill_chars, longest), prices)
     gradient, batch = config.gradient, min(config.train.batch_size, sizes[Split.TRAIN])
     minibatches = min(batch, math.ceil(batch / gradient.minibatch_size) + (not gradient.failure_only))
-    analyzed = steps
-    reflections = analyzed * config.train.accumulation * minibatches * gradient.analyst_rounds + rollouts["follow_up"]
+    reflections = steps * config.train.accumulation * minibatches * gradient.analyst_rounds + rollouts["follow_up"]
     # Also one selection per merged patch, and the calls at the epochs' ends.
-    calls = OPTIMIZER_FACTOR * (reflections + analyzed + config.train.num_epochs)
+    calls = OPTIMIZER_FACTOR * (reflections + steps + config.train.num_epochs)
     shown = gradient.minibatch_size * config.train.samples
     pictures = min(gradient.show_pictures, gradient.minibatch_size) * prompt.picture_tokens * CHARS_PER_TOKEN
 
@@ -258,10 +253,7 @@ def turns(config: TrainConfig) -> int:
 def earlier_chars(turns: int, answer: int, told: int) -> float:
     """Return the mean characters of earlier turns per call: half of the conversation.
 
-    Args:
-        turns: calls of a rollout.
-        answer: tokens per call.
-        told: characters of tool results or feedback after each call.
+    After each call with an answer (in tokens), the model is told a tool result or feedback (in characters).
     """
     return min((turns - 1) / 2 * (answer * CHARS_PER_TOKEN + told), CONTEXT_CHARS)
 

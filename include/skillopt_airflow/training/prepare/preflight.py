@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Literal
 
@@ -46,9 +46,6 @@ RollOut = Callable[[Sequence[JsonObject]], None]
 
 def preflight(run: TrainingRun, roll_out: RollOut) -> None:
     """Try the target in a sandbox, the optimizer, the judge, and a write in both buckets; costs count.
-
-    Args:
-        run: a run that is past the seed needs no preflight.
 
     Raises:
         SkillOptError: one sentence per failing part; an `Unavailable` kind only if all failures are of that kind.
@@ -191,12 +188,10 @@ def _tool_failure(connect: Callable[[OutputForm], AbstractContextManager[Optimiz
     return flaw
 
 
-@contextmanager
-def _log_waiting(who: str) -> Iterator[None]:
+def _log_waiting(who: str) -> AbstractContextManager[None]:
     """Log periodically that the preflight waits for this model while the block runs."""
     began = time.monotonic()
-    with repeat_every(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began)):
-        yield
+    return repeat_every(LOG_SECONDS, lambda: log.info("waiting for %s, %.0f s so far", who, time.monotonic() - began))
 
 
 def _try_buckets(run: TrainingRun) -> str:
@@ -220,8 +215,7 @@ OTHER = '"00000000000000000000000000000000"'
 def check_conditional_write(store: ObjectStore, key: str) -> None:
     """Check that the store rejects conflicting writes, with an object that is removed afterwards.
 
-    Args:
-        key: a key without concurrent users; leftovers of an interrupted check are fine.
+    The key has no concurrent users. Leftovers of an interrupted check are fine.
 
     Raises:
         StoreError: the bucket refuses writes, or the store ignores their conditions.

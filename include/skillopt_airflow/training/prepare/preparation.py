@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import StatedScores, TrainConfig, changed_paths
@@ -22,7 +22,12 @@ from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role, missing_
 from skillopt_airflow.core.run.timeline import steps_in_epoch
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import DATA_SPLITS, Item, JsonObject, Split
+from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.quality.records import training_needs
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.data.data_manifest import DataManifest, data_manifest
+from skillopt_airflow.store.data.files import DataFiles
+from skillopt_airflow.store.data.items import save_items
 from skillopt_airflow.tasks.protocols import ShowsFiles
 from skillopt_airflow.training.prepare.benchmark_settings import check_images
 from skillopt_airflow.training.prepare.data_checks import store_quality
@@ -51,11 +56,6 @@ from skillopt_airflow.training.step.seed_and_final import (
     with_run_regions,
 )
 
-if TYPE_CHECKING:
-    from skillopt_airflow.quality.quality_report import QualityReport
-    from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.store.data.files import DataFiles
-
 log = logging.getLogger(__name__)
 
 
@@ -72,9 +72,6 @@ NO_TRAINING = TrainingStart()
 
 def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None) -> list[JsonObject]:
     """Store all inputs of a run; return the seed's chunks. On bad data, store only the quality report.
-
-    Args:
-        stated: the scores that the preset's authors report.
 
     Raises:
         SkillOptError: an input is invalid; nothing else of the run is stored.
@@ -105,7 +102,7 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     return seed_plan(run)
 
 
-def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> NamedSkill:
+def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: ArtifactStore) -> NamedSkill:
     """Return the initial skill; a repeated run that began with the champion keeps that version."""
     asked = config.train.init_skill
     if asked == "champion":
@@ -119,11 +116,7 @@ def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore
 
 
 def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
-    """Refuse knobs that don't fit the models and items.
-
-    Raises:
-        ConfigError: a budget in dollars without a price, or a protected item that isn't in the gate's split.
-    """
+    """Raise ConfigError for a budget in dollars without a price, and for protected items that aren't in the split."""
     check_priced(config, prices)
     rules = config.evaluation
     usable = [item.id for item in items[Split.VAL][: rules.limit(Split.VAL)] if not item.unusable]
@@ -136,11 +129,7 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
 
 
 def check_priced(config: TrainConfig, prices: Prices, asked: Collection[Role] = MODEL_ROLES) -> None:
-    """Refuse a budget in dollars without prices.
-
-    Raises:
-        ConfigError: the price of a used model is unknown.
-    """
+    """Raise ConfigError for a budget in dollars if the price of a used model is unknown."""
     if problem := missing_price(prices, config, asked):
         raise ConfigError(problem)
 
@@ -172,11 +161,7 @@ UNRELATED_GROUPS = ("regate", "retention", "alerts")
 
 
 def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
-    """Refuse changed settings for a run that is prepared again, for example after clearing.
-
-    Raises:
-        ConfigError: it has states under other settings; the message names the keys.
-    """
+    """Raise ConfigError, which names the keys, if a run that is prepared again has states under other settings."""
     former = run.store.find_model(run.keys.config, RunRecord)
     if former is None:
         return
@@ -197,8 +182,6 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     Raises:
         ConfigError: it has states with other inputs; the message names them.
     """
-    from skillopt_airflow.store.data.data_manifest import DataManifest, data_manifest
-
     if not run.store.exists(run.keys.runtime_state):
         return
     before = run.store.get_model(run.keys.data_manifest, DataManifest).splits
@@ -223,7 +206,7 @@ def save_run(
     run: TrainingRun,
     config: TrainConfig,
     items: Items,
-    quality: "QualityReport",
+    quality: QualityReport,
     image: str,
     prices: Prices,
     begun: TrainingStart = NO_TRAINING,
@@ -231,9 +214,6 @@ def save_run(
     corpus: str = "",
 ) -> None:
     """Store a run's configuration and items."""
-    from skillopt_airflow.store.data.data_manifest import data_manifest
-    from skillopt_airflow.store.data.items import save_items
-
     created, prices = _start_and_prices(run, prices)
     record = RunRecord(
         benchmark=run.ref.benchmark,
@@ -314,8 +294,6 @@ def _groups(items: Mapping[Split, Sequence[Item]]) -> dict[Split, list[str]]:
     return {split: [item.group for item in of_split] for split, of_split in items.items()}
 
 
-def files_of(run: TrainingRun, config: TrainConfig) -> "DataFiles":
+def files_of(run: TrainingRun, config: TrainConfig) -> DataFiles:
     """Return the files of the run's dataset."""
-    from skillopt_airflow.store.data.files import DataFiles
-
     return DataFiles.of(config.data, benchmarks.folder(run.ref.benchmark), run.connections.s3_client(config.storage))

@@ -127,11 +127,9 @@ def history_so_far(run: TrainingRun, newest: RunState) -> History:
     record, rules = run.record, run.config.evaluation
     val, test = run.item_refs(Split.VAL), run.item_refs(Split.TEST)
 
-    def row(moment: Moment) -> MomentHistory:
-        return run.store.get_model(run.keys.moment(moment).history_row, MomentHistory)
-
+    rows = [run.keys.moment(moment).history_row for moment in _gated_moments(run, newest)]
     with ThreadPoolExecutor(READERS) as pool:
-        moments = tuple(pool.map(row, _gated_moments(run, newest)))
+        moments = tuple(pool.map(lambda row: run.store.get_model(row, MomentHistory), rows))
     return History(
         benchmark=record.benchmark,
         run=record.run,

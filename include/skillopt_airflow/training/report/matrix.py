@@ -240,9 +240,6 @@ def conclude_matrix(
 ) -> SkillMatrix:
     """Compute the matrix from the runs of its cells, and store it as document, table and text.
 
-    Args:
-        policy: the gate policy of the verdicts; None for none.
-
     Raises:
         DataError: rows can't be concluded from, or no skill has a score in any cell; the matrix is stored then.
     """

@@ -14,6 +14,7 @@ from skillopt_airflow.core.values.types import Split, Trajectory
 from skillopt_airflow.optimizer.judge import judge_use
 from skillopt_airflow.report.run_page import render, with_outcome
 from skillopt_airflow.report.view import Example, Judging, ReportView, example_ids, example_of, judging_of
+from skillopt_airflow.store.data.picture_files import thumbnail
 from skillopt_airflow.store.keys import MomentKeys
 from skillopt_airflow.tasks.grading import GradingRequest
 from skillopt_airflow.tasks.protocols import AsksJudge
@@ -98,12 +99,7 @@ def stages_of(run: TrainingRun, moment: Moment) -> dict[str, str]:
 
 
 def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: str) -> PlannedStage:
-    """Return the named stage, else the newest stage with rollouts.
-
-    Args:
-        moment: a name; an unknown one means the newest.
-        stage: a name; an unknown one means the most relevant.
-    """
+    """Return the named stage, or the most relevant one with rollouts: of the named moment, else of the newest."""
     nothing = None
     for one in [one for one in moments if one.name == moment] or reversed(moments):
         names = stages_of(run, one)
@@ -116,11 +112,7 @@ def find_stage(run: TrainingRun, moments: Sequence[Moment], moment: str, stage: 
 
 
 def planned_rollouts(run: TrainingRun, moment: Moment, stage: str) -> dict[Split, SplitRollouts]:
-    """Return a plan's rollouts by split, without those ahead for another moment.
-
-    Raises:
-        ObjectMissing: there is no such plan.
-    """
+    """Return a plan's rollouts by split, without those ahead for another moment; raise ObjectMissing without a plan."""
     plan = run.store.get_model(run.keys.moment(moment).plan(stage), RolloutPlan)
     chunks = [chunk for chunk in plan.chunks if chunk.item_ids and chunk.stage != "speculate"]
     found = {}
@@ -226,8 +218,6 @@ def _judging(run: TrainingRun, final: RunState) -> Judging | None:
 
 
 def _examples(run: TrainingRun, best: Measured) -> tuple[Example, ...]:
-    from skillopt_airflow.store.data.picture_files import thumbnail
-
     items = [item for item in run.items_of(Split.VAL, example_ids(best.evaluation.scores)) if not item.unusable]
     rollouts = run.stored(Split.VAL, run.skill(best.version), 0, items)
     seen = pictures(run, items)

@@ -87,11 +87,7 @@ def targets(buckets: Buckets, benchmark: str) -> list[str]:
 
 
 def overview(buckets: Buckets, benchmark: str, target: str) -> SkillOverview:
-    """Read a row of the list: four objects.
-
-    Raises:
-        StoreError: an object is invalid.
-    """
+    """Read a row of the list: four objects; raise StoreError if one is invalid."""
     champion = champion_of(buckets.published(benchmark, target))
     return SkillOverview(champion, read_series(buckets.runs, buckets.nights(benchmark, target), SHOWN_NIGHTS))
 
@@ -153,13 +149,11 @@ class SkillDetails(NamedTuple):
     versions: Sequence[str]
     """All version names, the newest first."""
     rows: Sequence[VersionRow]
-    """The page's rows."""
     nights: Sequence[NightPoint]
     """In the order of conclusion."""
     changes: Sequence[TargetChangeReport]
-    """Some comparisons of nights under this model and another one."""
+    """Some of the comparisons of nights under this model and another one."""
     all_changes: int
-    """The number of all changes."""
     matrices: Sequence[SkillMatrix]
     """The newest matrices with the champion."""
 
@@ -173,11 +167,7 @@ THREADS = 10
 
 
 def read_details(buckets: Buckets, benchmark: str, target: str, page: int) -> SkillDetails:
-    """Read the data of a page of versions (from 1; larger numbers mean the last), concurrently.
-
-    Raises:
-        StoreError: an object is invalid; the message names it.
-    """
+    """Read a page of versions (from 1; larger numbers mean the last), concurrently; raise StoreError."""
     artifacts, keys = buckets.published(benchmark, target), buckets.nights(benchmark, target)
     with ThreadPoolExecutor(THREADS) as pool:
         nights = pool.submit(read_series, buckets.runs, keys, NIGHTS)
@@ -200,11 +190,7 @@ def read_details(buckets: Buckets, benchmark: str, target: str, page: int) -> Sk
 
 
 def read_version(artifacts: ArtifactStore, version: str) -> PublishedSkill | None:
-    """Return a listed version; None if it is incomplete.
-
-    Raises:
-        StoreError: it was changed after publication.
-    """
+    """Return a listed version, or None if it is incomplete; raise StoreError if it was changed."""
     try:
         return artifacts.read(version)
     except ObjectMissing:

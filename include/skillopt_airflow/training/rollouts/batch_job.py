@@ -68,11 +68,7 @@ class BatchJob(Document):
 
 
 def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
-    """Refuse a configuration that batch jobs don't support.
-
-    Raises:
-        ConfigError: the message names the key and the fix.
-    """
+    """Raise ConfigError, with the key and the fix, for a configuration that batch jobs don't support."""
     model = config.model
     if benchmark.runs_code or isinstance(benchmark, JudgesFiles | FollowsUp | ShowsFiles):
         raise ConfigError(
@@ -185,10 +181,8 @@ class BatchWork:
     def refuse(self, why: str, entries: Sequence[Entry]) -> None:
         """Store entries as failed, because this limit is used up."""
         for number, chunk in enumerate(self.chunks):
-            mine = [entry for entry in entries if entry.chunk == number]
-            rows = [
-                Trajectory(item_id=entry.item_id, status=Status.BUDGET, error=f"{why} is used up") for entry in mine
-            ]
+            ids = [entry.item_id for entry in entries if entry.chunk == number]
+            rows = [Trajectory(item_id=item_id, status=Status.BUDGET, error=f"{why} is used up") for item_id in ids]
             chunk.record([Outcome(row) for row in rows], ())
 
     def tally(self) -> RolloutTally:

@@ -1,16 +1,13 @@
 """The scores of a skill on a split, from its stored rollouts."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.gate.item_scores import Evaluation, evaluation_of
 from skillopt_airflow.core.gate.measured_score import TypeScore, scores_by_type
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import ItemRef, RolloutResult, Split
+from skillopt_airflow.store.tables.rollout_table import KnownParts
 from skillopt_airflow.training.run.run import TrainingRun
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.tables.rollout_table import KnownParts
 
 
 def samples_of(
@@ -19,21 +16,18 @@ def samples_of(
     skill: SkillDocument,
     samples: Sequence[int] | None = None,
     items: Sequence[ItemRef] | None = None,
-    known: "Mapping[int, KnownParts] | None" = None,
+    known: Mapping[int, KnownParts] | None = None,
 ) -> dict[str, list[RolloutResult]]:
     """Return the stored rollouts of a skill on a split by item id, one per sample.
 
-    Args:
-        samples: the evaluation's if None.
-        items: the split's if None.
-        known: parts read earlier, by sample.
+    Without `samples` and `items`, these are the evaluation's and the split's. `known` caches parts read earlier, by
+    sample.
     """
     items = run.item_refs(split) if items is None else items
     found: dict[str, list[RolloutResult]] = {}
     for sample in range(run.config.evaluation.samples) if samples is None else samples:
-        for item_id, rollout in run.results(
-            split, skill, sample, items, None if known is None else known[sample]
-        ).items():
+        parts = None if known is None else known[sample]
+        for item_id, rollout in run.results(split, skill, sample, items, parts).items():
             found.setdefault(item_id, []).append(rollout)
     return found
 

@@ -6,7 +6,6 @@ A repository's tests run in a second container of the item's image.
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import NoReturn
 
 from skillopt_airflow import benchmarks
@@ -47,14 +46,7 @@ def score_of(
     produced: Mapping[str, bytes],
     references: Callable[[], Mapping[str, bytes]],
 ) -> Score:
-    """Return the score of an `ok` trajectory; by its files if the benchmark judges files.
-
-    Args:
-        references: reads the item's reference files; called only if files are judged.
-
-    Raises:
-        SandboxError: see `judge`.
-    """
+    """Return the score of an `ok` trajectory; if the benchmark judges files, by them, and raise like `score_files`."""
     if isinstance(benchmark, JudgesFiles):
         return score_files(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
     return score_safely(trajectory.answer, lambda: benchmark.score(item, trajectory))
@@ -116,19 +108,12 @@ def _answer(judge: LimitedProcess, case: Case) -> Score | None:
 
 def score_in_process(case: bytes, name: str) -> bytes:
     """Return the Score of a Case as JSON, from the working folder's files; without a case only load the benchmark."""
-    benchmark = _load_judge(name)
+    benchmark = benchmarks.load(name)
     if not case:
         return b""
+    assert isinstance(benchmark, JudgesFiles)
     known = Case.model_validate_json(case)
     return benchmark.score_files(known.item, known.trajectory, PRODUCED, REFERENCES).model_dump_json().encode()
-
-
-@cache
-def _load_judge(name: str) -> JudgesFiles:
-    benchmark = benchmarks.load(name)
-    if not isinstance(benchmark, JudgesFiles):
-        raise TypeError(f"{name} judges no files")
-    return benchmark
 
 
 def _raise_error(case: Case, why: str) -> NoReturn:
@@ -143,10 +128,8 @@ def score_repository(
 ) -> Rollout:
     """Return the rollout with the patch as its answer; a `judge_error` if the tests could not run.
 
-    If the answer can't represent the patch, it's a `sandbox_error`, so that the rollout is made again.
-
-    Args:
-        produced: the target's files; if empty (judging again), the patch is the trajectory's answer.
+    If the answer can't represent the patch, it's a `sandbox_error`, so that the rollout is made again. Without files
+    (judging again), the patch is the trajectory's answer.
     """
     # Stored text is Unicode, but a file in another encoding needs its exact bytes.
     left = produced.get(PATCH_FILE, trajectory.answer.encode())
@@ -172,12 +155,7 @@ def engine_test_runner(
     contents: Callable[[Item], Mapping[str, bytes]],
     docker_url: str | None,
 ) -> RunTests:
-    """Return a function that runs tests on the sandboxes' engine.
-
-    Args:
-        contents: reads the source files of an item's image.
-        docker_url: URL of the worker's engine; the environment's if None.
-    """
+    """Return a function that runs tests on the sandboxes' engine; `contents` reads the files of an item's image."""
 
     def run(item: Item, wanted: RepositoryTests) -> RepositoryTestRun:
         from skillopt_airflow.sandbox.docker import connection as docker_connection

@@ -4,18 +4,16 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.harnesses import HARNESSES
-from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.config.sampling import PREFLIGHT_ATTEMPTS
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, ImageMissing, SandboxError
@@ -31,6 +29,7 @@ from skillopt_airflow.core.values.failure_reasons import (
 )
 from skillopt_airflow.core.values.types import (
     Item,
+    ItemFile,
     ItemRef,
     JsonObject,
     ModelCall,
@@ -42,35 +41,28 @@ from skillopt_airflow.core.values.types import (
     canonical_json,
     sha256,
 )
-from skillopt_airflow.rollout.settings import IN_IMAGE, PROTOCOL
-from skillopt_airflow.tasks.protocols import JudgesRepository, PlaysSession
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.gateway.web_search import WebSearch
+from skillopt_airflow.rollout.settings import IN_IMAGE, PROTOCOL, RolloutSettings
+from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.store.data.corpora import StoredCorpus
+from skillopt_airflow.store.tables.rollout_table import KnownParts, RolloutKey
+from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.training.rollouts.evaluation import samples_of
 from skillopt_airflow.training.rollouts.judging import engine_test_runner, score_of, score_repository
 from skillopt_airflow.training.rollouts.rollout_plan import find_chunk
 from skillopt_airflow.training.run.answer_cache import grade_rollouts
-from skillopt_airflow.training.run.run import TrainingRun, contents, for_container, needs_container_each
+from skillopt_airflow.training.run.run import TrainingRun, contents, needs_container_each
 from skillopt_airflow.training.run.run_documents import run_search, stored_corpus
 from skillopt_airflow.training.run.spending import BudgetShare, GatewayShare
-
-if TYPE_CHECKING:
-    from skillopt_airflow.gateway.upstream import Upstream
-    from skillopt_airflow.gateway.web_search import WebSearch
-    from skillopt_airflow.rollout.settings import RolloutSettings
-    from skillopt_airflow.sandbox.task_workload import Outcome
-    from skillopt_airflow.store.data.corpora import StoredCorpus
-    from skillopt_airflow.store.tables.rollout_table import KnownParts, RolloutKey
 
 log = logging.getLogger(__name__)
 
 
 def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
-    """Return the program version: the protocol or a user's image, and the benchmark's definition.
+    """Return the program version: the protocol or a user's image, and the definition in the benchmark's folder.
 
     A user's image contains the adapter, but no declared task and no scoring files next to the adapter.
-
-    Args:
-        config: names a user's image, if any.
-        benchmark: its folder; without a declared task, its Python files are part of the program.
     """
     if config.task is not None:
         # A group affects tests of scores, but not rollouts.
@@ -85,14 +77,7 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
 
 
 def check_program(stored: str, program: str, config: TrainConfig, benchmark: Path) -> None:
-    """Refuse a rollout program that differs from the one under which the run stores rollouts.
-
-    Args:
-        stored: digest or id of the run's image.
-
-    Raises:
-        ConfigError: the program changed since the run began.
-    """
+    """Raise ConfigError if the program changed since the run began, under which it stores rollouts."""
     now = rollout_program(config, stored, benchmark)
     if now != program:
         raise ConfigError(
@@ -105,10 +90,6 @@ def image_to_use(stored: str, program: str, config: TrainConfig, benchmark: Path
     """Return the run's image, or the current image of the same program if the engine lost it.
 
     An image without a registry is lost when it is rebuilt.
-
-    Args:
-        stored: digest or id of the run's image.
-        config: the run's configuration, which names the current image.
 
     Raises:
         EngineUnavailable: no engine answers.
@@ -144,8 +125,28 @@ JUDGES_SHARE = 4
 JUDGES = 2
 """Concurrent file judging processes; each uses a full core."""
 
+ReadFiles = Callable[[Sequence[ItemFile]], Mapping[str, bytes]]
 
-class ChunkWorkload:
+
+class BenchmarkWorkload:
+    """The part of a `Workload` that follows from its benchmark and configuration; `contents` reads an item's files."""
+
+    def __init__(self, benchmark: Benchmark, config: TrainConfig, contents: ReadFiles) -> None:
+        self.limits, self.run_concurrency = config.sandbox, config.model.concurrency
+        self.one_item_each = needs_container_each(benchmark, config)
+        self.seals_files = isinstance(benchmark, PlaysSession)
+        self._benchmark, self._contents = benchmark, contents
+
+    def files(self, item: Item) -> Mapping[str, bytes]:
+        """Return the item's files for the container; for a world, only its source files."""
+        found, benchmark = self._contents(item.files), self._benchmark
+        return benchmark.world_files(found) if isinstance(benchmark, PlaysSession) else found
+
+    def image_files(self, item: Item) -> Mapping[str, bytes]:
+        return {} if item.image is None else self._contents(item.image.files)
+
+
+class ChunkWorkload(BenchmarkWorkload):
     """A chunk of a run's plan as a sandbox workload; rows are scored and stored as they arrive.
 
     Raises:
@@ -153,8 +154,9 @@ class ChunkWorkload:
     """
 
     def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
+        super().__init__(run.benchmark, run.config, partial(contents, run))
         plan, self.chunk = find_chunk(run, ref)
-        self.run = run
+        self.run, self.stage = run, self.chunk.stage
         check_program(run.record.image, run.record.program, run.config, benchmarks.folder(run.ref.benchmark))
         self.moment = plan.moment
         filled = [chunk for chunk in plan.chunks if chunk.item_ids]
@@ -167,6 +169,7 @@ class ChunkWorkload:
         """Maximum concurrent model calls of the chunk: its share of the run's."""
         self._plan, self._chunks = PurePosixPath(str(ref["plan"])).stem, max(1, len(filled))
         self.document = run.document(self.chunk.skill)
+        self.skill = self.document.text
         self.started = time.time()
         self._released = 0
         self._recorded = 0
@@ -192,14 +195,6 @@ class ChunkWorkload:
             "chunk": str(self.index),
         }
 
-    @property
-    def stage(self) -> str:
-        return self.chunk.stage
-
-    @property
-    def skill(self) -> str:
-        return self.document.text
-
     @cached_property
     def assigned(self) -> list[Item]:
         """The chunk's usable items in start order."""
@@ -212,15 +207,15 @@ class ChunkWorkload:
         return [item for item in self.assigned if item.id not in done]
 
     @cached_property
-    def corpus(self) -> "StoredCorpus | None":
+    def corpus(self) -> StoredCorpus | None:
         return stored_corpus(self.run)
 
     @cached_property
-    def upstream(self) -> "Upstream":
+    def upstream(self) -> Upstream:
         return self.run.connections.upstream(self.run.config.model)
 
     @cached_property
-    def search(self) -> "WebSearch | None":
+    def search(self) -> WebSearch | None:
         return run_search(self.run, len(self.items))
 
     @cached_property
@@ -246,23 +241,15 @@ class ChunkWorkload:
                 share.close()
 
     @property
-    def settings(self) -> "RolloutSettings":
+    def settings(self) -> RolloutSettings:
         settings = self.run.settings(self.upstream.dialect, self.upstream.model)
         fewer = {"max_attempts": PREFLIGHT_ATTEMPTS} if self.stage == "preflight" else {}
         return settings.model_copy(update={"gives_up": self._fresh, "concurrency": self.concurrency, **fewer})
-
-    @property
-    def run_concurrency(self) -> int:
-        return self.run.config.model.concurrency
 
     @cached_property
     def image(self) -> str:
         record, benchmark = self.run.record, benchmarks.folder(self.run.ref.benchmark)
         return image_to_use(record.image, record.program, self.run.config, benchmark)
-
-    @property
-    def limits(self) -> SandboxGroup:
-        return self.run.config.sandbox
 
     @property
     def released(self) -> int | None:
@@ -275,10 +262,7 @@ class ChunkWorkload:
         return shared_lasting_failure(self._first, len(self.assigned)) if self._fresh else None
 
     def is_decided(self) -> bool:
-        """Return whether further items are pointless: all would fail, or the candidate can't win.
-
-        The second uses the rows of all chunks of the evaluation.
-        """
+        """Return whether no further item matters: all would fail, or by all chunks' rows the candidate can't win."""
         if self.hopeless is not None:
             return True
         if not self.chunk.contested:
@@ -297,45 +281,25 @@ class ChunkWorkload:
         self._released = self._recorded + min(max(wanted, least), most)
         return False
 
-    @property
-    def one_item_each(self) -> bool:
-        return needs_container_each(self.run.benchmark, self.run.config)
-
-    def files(self, item: Item) -> Mapping[str, bytes]:
-        return for_container(self.run.benchmark, contents(self.run, item.files))
-
-    def image_files(self, item: Item) -> Mapping[str, bytes]:
-        return {} if item.image is None else contents(self.run, item.image.files)
-
-    @property
-    def seals_files(self) -> bool:
-        return isinstance(self.run.benchmark, PlaysSession)
-
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         self._recorded += len(outcomes)
         self._first = [*self._first, *(one.trajectory for one in outcomes)][:FIRST_ITEMS]
-        by_id = {item.id: item for item in self.assigned}
         with ThreadPoolExecutor(JUDGES) as pool:
-            scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
-        self._store(scored, calls)
+            self._store(list(pool.map(self._scored, outcomes)), calls)
 
     def judge_again(self) -> None:
         """Judge answers again whose judge failed, without new rollouts."""
-        from skillopt_airflow.sandbox.task_workload import Outcome
-
-        waiting = [one.item_id for one in self.ended() if one.status is Status.JUDGE_ERROR]
+        waiting = [self._refs[one.item_id] for one in self.ended() if one.status is Status.JUDGE_ERROR]
         if not waiting:
             return
-        failed = self.run.rollouts.errors(self._key, self.run.ref.run, [self._refs[item] for item in waiting])
+        failed = self.run.rollouts.errors(self._key, self.run.ref.run, waiting)
         answered = [one.trajectory.model_copy(update={"status": Status.OK, "error": ""}) for one in failed.values()]
-        by_id = {item.id: item for item in self.assigned}
-        self._store([self._scored(by_id[one.item_id], Outcome(one)) for one in answered], [])
+        self._store([self._scored(Outcome(one)) for one in answered], [])
 
     def _store(self, scored: Sequence[Rollout], calls: Sequence[ModelCall]) -> None:
         """Store rollouts, judged where the rules can't decide."""
         judges: list[ModelCall] = []
-        by_id = {item.id: item for item in self.assigned}
-        pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
+        pairs = [(self._by_id[one.trajectory.item_id], one) for one in scored]
         rollouts = grade_rollouts(self.run, pairs, self.concurrency, self._judge_share, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
         if self.chunk.stage == "rollout" and not self._has_stored:
@@ -375,10 +339,10 @@ class ChunkWorkload:
         policy = policy_of(self.run.config.evaluation.gate_policy)
         if self.stage == "publish" or (self.stage == "evaluate" and policy.has_level):
             return 1.0
-        find_chunk = {item_id for part in self._measuring for item_id in part.item_ids}
-        useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in find_chunk)
-        may_fail = (1 - self.run.config.evaluation.min_coverage) * len(find_chunk) - useless
-        rollouts = len({part.sample for part in self._measuring}) * (len(find_chunk) - useless)
+        measured = {item_id for part in self._measuring for item_id in part.item_ids}
+        useless = sum(bool(ref.unusable) for ref in self.run.item_refs(self.chunk.split) if ref.id in measured)
+        may_fail = (1 - self.run.config.evaluation.min_coverage) * len(measured) - useless
+        rollouts = len({part.sample for part in self._measuring}) * (len(measured) - useless)
         return 1 - max(0.0, may_fail) / rollouts if rollouts else 1.0
 
     @property
@@ -387,9 +351,12 @@ class ChunkWorkload:
         return len(self.items) == len(self.assigned)
 
     @cached_property
+    def _by_id(self) -> Mapping[str, Item]:
+        return {item.id: item for item in self.assigned}
+
+    @cached_property
     def _refs(self) -> Mapping[str, ItemRef]:
-        mine = {item.id for item in self.assigned}
-        return {ref.id: ref for ref in self.run.item_refs(self.chunk.split) if ref.id in mine}
+        return {ref.id: ref for ref in self.run.item_refs(self.chunk.split) if ref.id in self._by_id}
 
     @cached_property
     def _state(self) -> RunState:
@@ -401,25 +368,20 @@ class ChunkWorkload:
         return self.share_of("judge", f"{self.index}-judge", self._chunks)
 
     @cached_property
-    def _key(self) -> "RolloutKey":
+    def _key(self) -> RolloutKey:
         return self.run.rollout_key(self.chunk.split, self.document, self.chunk.sample)
 
-    def _scored(self, item: Item, outcome: "Outcome") -> Rollout:
+    def _scored(self, outcome: Outcome) -> Rollout:
         trajectory, benchmark = outcome.trajectory, self.run.benchmark
+        item = self._by_id[trajectory.item_id]
         if not trajectory.status.scored:
             return Rollout(trajectory=trajectory, score=None)
         if isinstance(benchmark, JudgesRepository):
             tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, None)
             return score_repository(benchmark, item, trajectory, outcome.files, tests)
         try:
-            score = score_of(
-                self.run.ref.benchmark,
-                benchmark,
-                item,
-                trajectory,
-                outcome.files,
-                lambda: contents(self.run, item.reference_files),
-            )
+            name, references = self.run.ref.benchmark, partial(self._contents, item.reference_files)
+            score = score_of(name, benchmark, item, trajectory, outcome.files, references)
         except SandboxError as error:
             failed = trajectory.model_copy(update={"status": Status.SANDBOX_ERROR, "error": str(error)[:500]})
             return Rollout(trajectory=failed, score=None)

@@ -1,35 +1,35 @@
 """Cached answers of the optimizer and the target, and grades of the judge, so that retries cost nothing."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
-
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.values.types import Grade, Item, ModelCall, Rollout, Status
-from skillopt_airflow.store.keys import grades_of
-from skillopt_airflow.tasks.grading import GradingRequest, score_by
-from skillopt_airflow.tasks.protocols import AsksJudge, Benchmark
-from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS
-from skillopt_airflow.training.run.spending import BudgetShare
-
-if TYPE_CHECKING:
-    from skillopt_airflow.training.run.run import TrainingRun
-
-import hashlib
 from threading import Lock
 from typing import Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from skillopt_airflow.core.errors import AnswerCut, BudgetUsedUp, ModelOutputError, ObjectMissing, PromptTooLong
+from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.errors import (
+    AnswerCut,
+    BudgetUsedUp,
+    ModelError,
+    ModelOutputError,
+    ObjectMissing,
+    PromptTooLong,
+)
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.model_protocols import Optimizer, Output, Target
 from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.values.types import Message, canonical_json, sha256
+from skillopt_airflow.core.values.types import Grade, Item, Message, ModelCall, Rollout, Status, canonical_json, sha256
 from skillopt_airflow.optimizer.judge import STAGE, grade, judge_instructions
+from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.tasks.grading import GradingRequest, score_by
+from skillopt_airflow.tasks.protocols import AsksJudge, Benchmark
+from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.spending import BudgetShare
 
 Model = TypeVar("Model")
 MISSES = {kind.__name__: kind for kind in (ModelOutputError, AnswerCut, PromptTooLong)}
@@ -63,6 +63,9 @@ class _AnswerCache(Generic[Model]):
                 self._connected.append(self._connect())
             return self._connected[0]
 
+    def _key(self, stage: str, *question: JsonValue) -> str:
+        return f"{self._folder}{stage}-{sha256(canonical_json([self._model, *question]))[:16]}.json"
+
 
 class CachedOptimizer(_AnswerCache[Optimizer]):
     """An `Optimizer` that caches answers by the question's hash."""
@@ -76,31 +79,26 @@ class CachedOptimizer(_AnswerCache[Optimizer]):
             ModelOutputError: the answer doesn't fit `output_type` (cached), or the budget is used up (not cached).
             ModelError: the provider did not answer (not cached).
         """
-        question: list[JsonValue] = [self._model, instructions, prompt, output_type.model_json_schema()]
-        question += _hashes(pictures)
-        key = _key(self._folder, stage, question)
+        key = self._key(stage, instructions, prompt, output_type.model_json_schema(), *_hashes(pictures))
+        # A separate key, because an empty answer would fit many types.
+        miss_key = f"{key}.unusable"
         try:
             return output_type.model_validate_json(self._store.get_bytes(key))
         except (ObjectMissing, ValidationError):
-            self._raise_known_miss(key)
+            miss = self._store.find_model(miss_key, StoredMiss)
+            if miss is not None:
+                raise MISSES[miss.kind](miss.unusable) from None
         try:
             answer = self._inner().ask(stage, instructions, prompt, output_type, pictures)
         except BudgetUsedUp:
             # Not cached: a larger budget may allow the call.
             raise
         except ModelOutputError as error:
-            self._store.put_model(_miss(key), StoredMiss(unusable=str(error), kind=type(error).__name__))
+            self._store.put_model(miss_key, StoredMiss(unusable=str(error), kind=type(error).__name__))
             raise
         # The key includes the answer's schema, so other versions have other keys.
         self._store.put_json(key, answer.model_dump(mode="json"))
         return answer
-
-    def _raise_known_miss(self, key: str) -> None:
-        try:
-            miss = self._store.get_model(_miss(key), StoredMiss)
-        except ObjectMissing:
-            return
-        raise MISSES[miss.kind](miss.unusable)
 
 
 class CachedJudge(_AnswerCache[Optimizer]):
@@ -108,8 +106,8 @@ class CachedJudge(_AnswerCache[Optimizer]):
 
     def grade(self, request: GradingRequest) -> Grade:
         """Return the cached grade of the same request, or a new one; raise ModelError."""
-        question: list[JsonValue] = [self._model, judge_instructions(), request.model_dump(mode="json")]
-        key = _key(self._folder, STAGE, [*question, Grade.model_json_schema()])
+        question = request.model_dump(mode="json")
+        key = self._key(STAGE, judge_instructions(), question, Grade.model_json_schema())
         try:
             return Grade.model_validate_json(self._store.get_bytes(key))
         except (ObjectMissing, ValidationError):
@@ -123,9 +121,8 @@ class CachedTarget(_AnswerCache[Target]):
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         """Return the cached reply to the same conversation, or a new one; raise ModelError."""
-        conversation: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
-        conversation += _hashes(pictures)
-        key = _key(self._folder, stage, [self._model, conversation])
+        conversation = [message.model_dump(mode="json") for message in messages]
+        key = self._key(stage, [*conversation, *_hashes(pictures)])
         try:
             return self._store.get_model(key, StoredReply).text
         except ObjectMissing:
@@ -134,29 +131,16 @@ class CachedTarget(_AnswerCache[Target]):
         return text
 
 
-def _key(folder: str, stage: str, question: list[JsonValue]) -> str:
-    return f"{folder}{stage}-{sha256(canonical_json(question))[:16]}.json"
-
-
 def _hashes(pictures: Pictures) -> list[str]:
     return [hashlib.sha256(pictures[name]).hexdigest() for name in sorted(pictures)]
-
-
-def _miss(key: str) -> str:
-    """Return a separate key, because an empty answer would fit many types."""
-    return f"{key}.unusable"
 
 
 def grading_request(
     benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: Rollout
 ) -> GradingRequest | None:
-    """Return the question to the judge about a rollout scored by rules; None if no judge is needed.
-
-    Answers that are too long for the rules go to no judge.
-    """
-    if len(rollout.trajectory.answer) > MAX_ANSWER_CHARS:
-        return None
-    if rollout.score is None or rules.judge == "rules" or not isinstance(benchmark, AsksJudge):
+    """Return the judge's question about a rollout; None if no judge is needed, or the answer is too long for rules."""
+    is_short = len(rollout.trajectory.answer) <= MAX_ANSWER_CHARS
+    if rollout.score is None or rules.judge == "rules" or not (is_short and isinstance(benchmark, AsksJudge)):
         return None
     if rules.judge == "rules_first" and benchmark.decides(item, rollout.trajectory):
         return None
@@ -175,16 +159,9 @@ def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
 
 
 def grade_rollouts(
-    run: "TrainingRun",
-    rollouts: Sequence[tuple[Item, Rollout]],
-    at_once: int,
-    share: BudgetShare,
-    calls: list[ModelCall],
+    run: TrainingRun, rollouts: Sequence[tuple[Item, Rollout]], at_once: int, share: BudgetShare, calls: list[ModelCall]
 ) -> list[Rollout]:
-    """Return the rollouts, judged where the rules can't decide; new calls are appended to `calls`.
-
-    Grades are cached by question, answer and judge, across runs.
-    """
+    """Return the rollouts, judged where the rules can't decide, or by a cached grade; append new calls to `calls`."""
     rules = run.config.evaluation
     requests = [grading_request(run.benchmark, rules, item, rollout) for item, rollout in rollouts]
     wanted = {request: None for request in requests if request is not None}

@@ -10,6 +10,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role
 from skillopt_airflow.core.values.model_protocols import Optimizer, Target
 from skillopt_airflow.core.values.types import ModelCall
+from skillopt_airflow.store.keys import ArtifactKeys
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -34,22 +35,12 @@ class Connections(Protocol):
         """Open a bucket."""
 
     def optimizer(
-        self,
-        model: ModelGroup,
-        on_call: OnCall,
-        begin: Begin,
-        output: OutputForm = "auto",
-        attempts: int = MODEL_ATTEMPTS,
+        self, model: ModelGroup, on_call: OnCall, begin: Begin, output: OutputForm, attempts: int = MODEL_ATTEMPTS
     ) -> AbstractContextManager[Optimizer]:
         """Open the optimizer; report each call."""
 
     def judge(
-        self,
-        model: ModelGroup,
-        on_call: OnCall,
-        begin: Begin,
-        output: OutputForm = "auto",
-        attempts: int = MODEL_ATTEMPTS,
+        self, model: ModelGroup, on_call: OnCall, begin: Begin, output: OutputForm, attempts: int = MODEL_ATTEMPTS
     ) -> AbstractContextManager[Optimizer]:
         """Open the judge model, with the optimizer's interface."""
 
@@ -74,7 +65,6 @@ class Connections(Protocol):
 
 def published_skills(connections: Connections, storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.store.keys import ArtifactKeys
 
     store = connections.object_store(storage, storage.artifact_bucket)
     return ArtifactStore(store, ArtifactKeys(storage.prefix, benchmark, target))

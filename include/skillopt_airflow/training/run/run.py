@@ -32,15 +32,14 @@ from skillopt_airflow.core.values.types import (
 )
 from skillopt_airflow.optimizer.judge import judge_settings
 from skillopt_airflow.optimizer.sections import prompt_room
-from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository, PlaysSession
+from skillopt_airflow.rollout.settings import RolloutSettings, image_program
+from skillopt_airflow.store.keys import RunKeys
+from skillopt_airflow.tasks.protocols import Benchmark, JudgesRepository
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run_record import RunRecord, RunRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.store.run_states import RunStates
@@ -51,7 +50,7 @@ log = logging.getLogger(__name__)
 
 PRIVATE_SPLITS = (Split.FRESH,)
 """Splits whose items belong to one run; rollouts of other runs don't count."""
-ROLLOUT_KNOBS = (*("temperature", "max_tokens", "max_turns", "reasoning_effort"),)
+ROLLOUT_KNOBS = ("temperature", "max_tokens", "max_turns", "reasoning_effort")
 """Model knobs that change a rollout."""
 
 
@@ -60,8 +59,6 @@ class TrainingRun:
 
     def __init__(self, ref: RunRef, connections: "Connections", store: "ObjectStore | None" = None) -> None:
         """Open a run; pass its bucket as `store` if it's already open, because opening takes longer than reading."""
-        from skillopt_airflow.store.keys import RunKeys
-
         self.ref = ref
         self.connections = connections
         self.store = connections.object_store(ref.storage, ref.storage.bucket) if store is None else store
@@ -72,9 +69,10 @@ class TrainingRun:
     def record(self) -> RunRecord:
         return self.store.get_model(self.keys.config, RunRecord)
 
-    @property
+    @cached_property
     def config(self) -> TrainConfig:
-        return self._overridden if self.ref.overrides else self.record.config
+        stored, overrides = self.record.config, self.ref.overrides
+        return read_config(stored.model_dump(), nest(overrides)) if overrides else stored
 
     def batch_samples(self, moment: Moment) -> range:
         return batch_samples(self.config.train, max(1, moment.epoch), self.config.model.temperature)
@@ -82,10 +80,6 @@ class TrainingRun:
     @property
     def prompt_room(self) -> int:
         return prompt_room(self.config.gradient, self.record.prices)
-
-    @cached_property
-    def _overridden(self) -> TrainConfig:
-        return read_config(self.record.config.model_dump(), nest(self.ref.overrides))
 
     def output_of(self, role: Role) -> OutputForm:
         """Return the output form of a model: plain text if the preflight got no other usable answer."""
@@ -231,11 +225,7 @@ class TrainingRun:
         return self.store.exists(self.keys.moment(moment).state)
 
     def last_committed(self) -> Moment:
-        """Return the last moment with a state before the run's end; an early one if the run was stopped.
-
-        Raises:
-            StoreError: a moment is missing although the run was not stopped.
-        """
+        """Return the last moment with a state before the run's end; raise StoreError if an earlier one is missing."""
         stored = set(self.store.list_keys(self.keys.folder))
         reached = self.timeline[0]
         for moment in self.timeline[:-1]:
@@ -294,7 +284,7 @@ class TrainingRun:
     def batch(self, step: Moment) -> "list[ItemRef]":
         return [item for part in self.slices(step) for item in part]
 
-    def settings(self, dialect: str, model: str) -> "RolloutSettings":
+    def settings(self, dialect: str, model: str) -> RolloutSettings:
         """Return the settings for a sandbox, with the provider's name of the model."""
         return rollout_settings(self.ref.benchmark, self.config, dialect, model)
 
@@ -364,9 +354,7 @@ def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
     return benchmark.runs_code or HARNESSES[config.model.harness].is_cli
 
 
-def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str) -> "RolloutSettings":
-    from skillopt_airflow.rollout.settings import RolloutSettings, image_program
-
+def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str) -> RolloutSettings:
     chosen = config.model
     own = image_program(benchmark, declared=config.task is not None) if config.sandbox.has_own_image else ""
     return RolloutSettings.model_validate(
@@ -393,11 +381,6 @@ def contents(run: TrainingRun, files: Sequence[ItemFile]) -> Mapping[str, bytes]
     return {file.name: files_by_hash.get(file.sha256) for file in files}
 
 
-def for_container(benchmark: Benchmark, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return the item's files for the container; for a world, only its source files."""
-    return benchmark.world_files(contents) if isinstance(benchmark, PlaysSession) else contents
-
-
 def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> list[Item]:
     """Return the items whose pictures the target saw in these rollouts."""
     shown = {
@@ -413,11 +396,7 @@ def pictures(run: TrainingRun, items: Iterable[Item]) -> Mapping[str, Pictures]:
 
 
 def search_settings(config: TrainConfig, created: str) -> JsonObject:
-    """Return the search settings that affect a rollout; empty without web search.
-
-    Args:
-        created: start of the run, in ISO 8601.
-    """
+    """Return the search settings that affect a rollout of a run created then (ISO 8601); empty without web search."""
     if config.search.conn_id is None:
         return {}
     return {"search": config.search.model_dump(mode="json"), "search_day": search_day(created)}

@@ -9,15 +9,14 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.types import JsonObject, canonical_json, sha256
+from skillopt_airflow.gateway.web_search import WebSearch
+from skillopt_airflow.store.data import corpora
 from skillopt_airflow.store.keys import searches_of
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.run.run import TrainingRun, search_day
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-    from skillopt_airflow.gateway.web_search import WebSearch
-    from skillopt_airflow.store.data.corpora import SourceCorpus, StoredCorpus
-    from skillopt_airflow.store.objects import ObjectStore
 
 
 def store_corpus(run: TrainingRun, config: TrainConfig) -> str:
@@ -26,32 +25,21 @@ def store_corpus(run: TrainingRun, config: TrainConfig) -> str:
     Raises:
         DataError: the folder is missing, or a file in it is unusable, such as a link; the message names it.
     """
-    from skillopt_airflow.store.data import corpora
-
     source = source_corpus(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     return "" if source is None else corpora.store_corpus(run.store, run.ref.storage.prefix, source)
 
 
-def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> "SourceCorpus | None":
+def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> corpora.SourceCorpus | None:
     """Return the corpus at data.corpus, if it's set."""
-    from skillopt_airflow.store.data.corpora import SourceCorpus
-
     address = config.data.corpus
-    return None if address is None else SourceCorpus(address, benchmarks.folder(benchmark), client)
+    return None if address is None else corpora.SourceCorpus(address, benchmarks.folder(benchmark), client)
 
 
-def stored_corpus(run: TrainingRun) -> "StoredCorpus | None":
-    """Return the run's corpus, if it has one, and mark it as used for the cleanup.
-
-    Raises:
-        DataError: it is no longer stored.
-    """
-    from skillopt_airflow.store.data.corpora import StoredCorpus
-
-    sha256 = run.record.corpus
-    if not sha256:
+def stored_corpus(run: TrainingRun) -> corpora.StoredCorpus | None:
+    """Return the run's corpus, if it has one, and keep it from the cleanup; raise DataError if it's gone."""
+    if not run.record.corpus:
         return None
-    corpus = StoredCorpus(run.store, run.ref.storage.prefix, sha256)
+    corpus = corpora.StoredCorpus(run.store, run.ref.storage.prefix, run.record.corpus)
     try:
         corpus.keep()
     except ObjectMissing as error:
@@ -75,32 +63,30 @@ class StoredAnswer(Document):
 
 
 class StoredSearches:
-    """A `SearchMemory` in the object store; of concurrent answers, the first one is used."""
+    """A `SearchMemory` in a day's folder of the object store; of concurrent answers, the first one is used.
 
-    def __init__(self, store: "ObjectStore", folder: str, shaping: JsonObject) -> None:
-        """Take the day's folder, and the settings that affect an answer."""
+    `shaping` has the settings that affect an answer.
+    """
+
+    def __init__(self, store: ObjectStore, folder: str, shaping: JsonObject) -> None:
         self._store, self._folder, self._shaping = store, folder, shaping
 
     def recall(self, query: str) -> JsonValue:
-        """Return the stored answer or None."""
         found = self._store.find_model(self._key(query), StoredAnswer)
         return None if found is None else found.answer
 
     def keep(self, query: str, answer: JsonValue) -> JsonValue:
-        """Store the answer unless there is one; return the stored one."""
         return self._store.first_model(self._key(query), StoredAnswer(asked=query, answer=answer)).answer
 
     def _key(self, query: str) -> str:
         return f"{self._folder}{sha256(canonical_json([self._shaping, query]))[:32]}.json"
 
 
-def run_search(run: TrainingRun, items: int) -> "WebSearch | None":
+def run_search(run: TrainingRun, items: int) -> WebSearch | None:
     """Return the web search for a task with this number of items; None if the run has none."""
     search = run.config.search
     if search.conn_id is None:
         return None
-    from skillopt_airflow.gateway.web_search import WebSearch
-
     folder = f"{searches_of(run.ref.storage.prefix, run.ref.benchmark)}{search_day(run.record.created)}/"
     return WebSearch(
         upstream=run.connections.search(search),

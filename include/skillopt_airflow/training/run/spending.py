@@ -61,9 +61,8 @@ def stop_reason_at(run: TrainingRun, moment: Moment) -> str:
 
 def limits_of_run(run: TrainingRun) -> RemainingLimits:
     """Return the remaining budget, without stored calls and the tasks' shares."""
-    return (
-        remaining_limits(run.config.budget, *held_by_share(run).values()) if run.config.budget.is_limited else NO_LIMIT
-    )
+    budget = run.config.budget
+    return remaining_limits(budget, *held_by_share(run).values()) if budget.is_limited else NO_LIMIT
 
 
 def held_by_share(run: TrainingRun) -> dict[str, Spending]:
@@ -77,13 +76,9 @@ def held_by_share(run: TrainingRun) -> dict[str, Spending]:
 
 def share_records(run: TrainingRun) -> dict[str, ShareRecord]:
     """Return the shares' records. Read them before the calls: a record is deleted once its calls are stored."""
-    folder = shares_folder(run)
+    folder = run.keys.budget_shares(run.account)
     found = {key: run.store.find_model(key, ShareRecord) for key in run.store.list_keys(folder)}
     return {key.removeprefix(folder).removesuffix(".json"): one for key, one in found.items() if one is not None}
-
-
-def shares_folder(run: TrainingRun) -> str:
-    return run.keys.budget_shares(run.account)
 
 
 def spent_by_share(run: TrainingRun) -> dict[str, Spending]:
@@ -209,11 +204,7 @@ class BudgetShare:
                 self._spent = self._spent.plus(given.spent.model_copy(update={"calls": 0}))
 
     def store(self, calls: Sequence[ModelCall], writer: str = "") -> None:
-        """Store the share's calls as a part of the usage table; `writer` may close it.
-
-        Raises:
-            StoreError: the write failed.
-        """
+        """Store the share's calls as a part of the usage table; `writer` may close it. Raise StoreError."""
         run = self._run
         key = run.usage.append(run.ref.benchmark, run.account, calls, self._moment, self._id, writer)
         self._stored[key] = len(calls)
@@ -238,7 +229,7 @@ class BudgetShare:
 
     @property
     def _key(self) -> str:
-        return f"{shares_folder(self._run)}{self._id}.json"
+        return f"{self._run.keys.budget_shares(self._run.account)}{self._id}.json"
 
     def _take(self, most: float) -> None:
         self._is_open, made = True, self._made

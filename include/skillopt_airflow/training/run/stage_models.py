@@ -1,17 +1,17 @@
 """The models that a stage calls: answers are cached, calls and time are stored."""
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from threading import Semaphore
+from typing import Any
 
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.run.timeline import Moment
-from skillopt_airflow.core.values.model_protocols import Optimizer, Output, Target
-from skillopt_airflow.core.values.pictures import NO_PICTURES, Pictures
-from skillopt_airflow.core.values.types import Message, ModelCall
+from skillopt_airflow.core.values.model_protocols import Optimizer, Target
+from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.optimizer.sections import GuidedOptimizer
 from skillopt_airflow.sandbox.container_loop import STORE_SECONDS
 from skillopt_airflow.sandbox.task_workload import union_seconds
@@ -24,14 +24,9 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
-    """Yield a thread-safe list of calls; they are stored periodically and when the block ends.
-
-    Raises:
-        StoreError: the last calls cannot be stored.
-    """
-    calls: list[ModelCall] = []
-    part: list[ModelCall] = []
+def _store_calls(share: BudgetShare, calls: Sequence[ModelCall]) -> Iterator[None]:
+    """Store the calls that are appended to the list during the block, periodically and at its end. Raise StoreError."""
+    part: Sequence[ModelCall] = ()
     stored = 0
 
     def store() -> None:
@@ -40,7 +35,7 @@ def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
             part = calls[stored:]
         # A part whose write got no response stays the same, because it may be stored.
         share.store(part)
-        stored, part = stored + len(part), []
+        stored, part = stored + len(part), ()
 
     def follow() -> None:
         try:
@@ -50,34 +45,21 @@ def stored_calls(share: BudgetShare) -> Iterator[list[ModelCall]]:
 
     try:
         with timing.repeat_every(STORE_SECONDS, follow):
-            yield calls
+            yield
     finally:
         while stored < len(calls):
             store()
 
 
-class _LimitedOptimizer:
-    """An `Optimizer` with limited concurrency."""
+class _Limited:
+    """An `Optimizer` or a `Target` with limited concurrency."""
 
-    def __init__(self, inner: Optimizer, turn: Semaphore) -> None:
+    def __init__(self, inner: Optimizer | Target, turn: Semaphore) -> None:
         self._inner, self._turn = inner, turn
 
-    def ask(
-        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
-    ) -> Output:
+    def ask(self, *question: Any, **more: Any) -> Any:
         with self._turn:
-            return self._inner.ask(stage, instructions, prompt, output_type, pictures)
-
-
-class _LimitedTarget:
-    """A `Target` with limited concurrency."""
-
-    def __init__(self, inner: Target, turn: Semaphore) -> None:
-        self._inner, self._turn = inner, turn
-
-    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
-        with self._turn:
-            return self._inner.ask(stage, messages, pictures)
+            return self._inner.ask(*question, **more)
 
 
 @dataclass(frozen=True)
@@ -89,47 +71,36 @@ class Assistants:
 
 
 @contextmanager
-def open_assistants(run: TrainingRun, moment: Moment, stage: str, workers: int | None = None) -> Iterator[Assistants]:
+def open_assistants(run: TrainingRun, moment: Moment, stage: str) -> Iterator[Assistants]:
     """Open the models for one task of a moment; store their calls meanwhile, and the task's time at the end.
 
-    Answers are cached by question, so a retry pays for no call twice. `workers` limits concurrent calls (default
-    `gradient.analyst_workers`), and the budget limits all calls.
+    Answers are cached by question, so a retry pays for no call twice. `gradient.analyst_workers` limits concurrent
+    calls, and the budget limits all calls.
     """
     keys, config = run.keys.moment(moment), run.config.model
-    share = BudgetShare(run, moment, stage, "0", Fraction(1))
-    turn = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
-    with timing.store_timing(run.store, keys, stage) as clock, ExitStack() as opened:
+    share, calls = BudgetShare(run, moment, stage, "0"), list[ModelCall]()
+    turn = Semaphore(run.config.gradient.analyst_workers)
+    started = time.time()
+    with ExitStack() as opened:
         opened.callback(share.close)
-        calls = opened.enter_context(stored_calls(share))
+        opened.enter_context(_store_calls(share, calls))
 
         def count(call: ModelCall) -> None:
             calls.append(call)
             share.count(call)
 
-        try:
-            yield Assistants(
-                optimizer=GuidedOptimizer(
-                    CachedOptimizer(
-                        lambda: _LimitedOptimizer(
-                            opened.enter_context(
-                                run.connections.optimizer(config, count, share.begin, run.output_of("optimizer"))
-                            ),
-                            turn,
-                        ),
-                        str(config.optimizer),
-                        run.store,
-                        keys.answers,
-                    ),
-                    run.record.guidance,
-                ),
-                target=CachedTarget(
-                    lambda: _LimitedTarget(
-                        opened.enter_context(run.connections.target(config, count, share.begin)), turn
-                    ),
-                    str(config.target),
-                    run.store,
-                    keys.answers,
-                ),
-            )
-        finally:
-            clock.model = union_seconds((call.started, call.started + call.seconds) for call in calls)
+        def optimizer() -> Optimizer:
+            output = run.output_of("optimizer")
+            return _Limited(opened.enter_context(run.connections.optimizer(config, count, share.begin, output)), turn)
+
+        def target() -> Target:
+            return _Limited(opened.enter_context(run.connections.target(config, count, share.begin)), turn)
+
+        cached = CachedOptimizer(optimizer, str(config.optimizer), run.store, keys.answers)
+        yield Assistants(
+            optimizer=GuidedOptimizer(cached, run.record.guidance),
+            target=CachedTarget(target, str(config.target), run.store, keys.answers),
+        )
+    model = union_seconds((call.started, call.started + call.seconds) for call in calls)
+    row = timing.StageTiming(stage=stage, started=started, ended=time.time(), model=model)
+    timing.save(run.store, keys, row)

@@ -1,22 +1,18 @@
 """A step's time: model, container, own work, and Airflow between the tasks."""
 
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from skillopt_airflow.core.run.history import StepSeconds
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.sandbox.task_workload import union_seconds
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.keys import MomentKeys
-    from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.keys import MomentKeys
+from skillopt_airflow.store.objects import ObjectStore
 
 
 class StageTiming(Document):
@@ -27,13 +23,6 @@ class StageTiming(Document):
     ended: float
     model: float = Field(default=0.0, ge=0.0)
     container: float = Field(default=0.0, ge=0.0)
-
-
-class StageClock:
-    """A task's model time."""
-
-    model: float = 0.0
-    """Wall seconds with at least one model call in flight."""
 
 
 @contextmanager
@@ -54,41 +43,19 @@ def repeat_every(seconds: float, work: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-@contextmanager
-def store_timing(store: "ObjectStore", keys: "MomentKeys", stage: str) -> Iterator[StageClock]:
-    """Store the timing of a task's body if it succeeds."""
-    clock, started = StageClock(), time.time()
-    yield clock
-    save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), 0)
-
-
-def save(store: "ObjectStore", keys: "MomentKeys", timing: StageTiming, index: int) -> None:
+def save(store: ObjectStore, keys: MomentKeys, timing: StageTiming, index: int = 0) -> None:
     store.put_model(keys.timing(timing.stage, index), timing)
 
 
-def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
+def load(store: ObjectStore, keys: MomentKeys) -> list[StageTiming]:
     return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
 
 
 def step_seconds(timings: Sequence[StageTiming], previous_end: float | None) -> StepSeconds:
-    """Split a step's wall time; of parallel tasks, the busiest ones count for model and container.
+    """Split a step's wall time; for model and container, the busiest sequence of tasks that don't overlap counts.
 
-    The first step of a run, without a previous end, begins with its first task.
-    """
-    model, container = _busiest(timings)
-    body = union_seconds((timing.started, timing.ended) for timing in timings)
-    ended = max(timing.ended for timing in timings)
-    # A repeated gate ends after later tasks; then only this step's tasks count.
-    first = min(timing.started for timing in timings)
-    wall = ended - (first if previous_end is None or previous_end >= ended else previous_end)
-    own = max(0.0, body - model - container)
-    return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))
-
-
-def _busiest(timings: Sequence[StageTiming]) -> tuple[float, float]:
-    """Return the model and container seconds of the busiest sequence of tasks that don't overlap.
-
-    Without overlap, their sum can't exceed the wall time.
+    Without overlap, their sum can't exceed the wall time. The first step of a run, without a previous end, begins with
+    its first task.
     """
     tasks = sorted(timings, key=attrgetter("ended", "started"))
     ends = [task.ended for task in tasks]
@@ -97,4 +64,11 @@ def _busiest(timings: Sequence[StageTiming]) -> tuple[float, float]:
     for place, task in enumerate(tasks):
         model, container = most[bisect_right(ends, task.started, hi=place)]
         most.append(max(most[-1], (model + task.model, container + task.container), key=sum))
-    return most[-1]
+    model, container = most[-1]
+    body = union_seconds((timing.started, timing.ended) for timing in timings)
+    ended = ends[-1]
+    # A repeated gate ends after later tasks; then only this step's tasks count.
+    first = min(timing.started for timing in timings)
+    wall = ended - (first if previous_end is None or previous_end >= ended else previous_end)
+    own = max(0.0, body - model - container)
+    return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))

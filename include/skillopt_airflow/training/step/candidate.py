@@ -1,6 +1,7 @@
 """A candidate from edits to verdict, for steps, slow updates and meta reflections."""
 
 import logging
+import time
 from collections.abc import Sequence
 
 from skillopt_airflow.core.config.train_config import TrainConfig
@@ -74,44 +75,44 @@ def cut_contested(order: Sequence[str], config: TrainConfig, times: int) -> list
 def gate(run: TrainingRun, moment: Moment) -> RunState:
     """Decide on the moment's candidate; the state, written last, commits the moment."""
     keys, store, config = run.keys.moment(moment), run.store, run.config
-    is_step, takes_notes = moment.kind == "step", config.optimizer.use_skill_aware_reflection
-    with timing.store_timing(store, keys, "gate"):
-        before = run.state_before(moment)
-        current, skill = _version(run, before.current.version), run.document(keys.candidate_skill)
-        notes = store.find_model(keys.notes, Patch) if takes_notes else None
-        given = GateInput(
-            moment=moment,
-            config=config,
-            before=before,
-            record=run.states.record(before),
-            current=current,
-            best=run.skill(before.best.version),
-            candidate=SkillVersion(skill, store.get_model(keys.line_origins, LinesOfSkill)),
-            items=run.item_refs(Split.VAL),
-            rollouts={} if skill == current.skill else samples_of(run, Split.VAL, skill),
-            applied=store.get_model(keys.applied_patch, Patch),
-            report=store.get_model(keys.edit_apply_report, EditApplyReport),
-            ranked=store.get_model(keys.ranked_edits, Patch) if is_step else None,
-            reflected=store.get_model(keys.reflected_items, ReflectedItems) if is_step else None,
-            notes=() if notes is None else notes.edits,
-            memory=store.get_text(run.keys.meta_skill(moment.epoch)) if leaves_memory(moment, config) else None,
-            stop=stop_reason_at(run, moment) or _why_unanswered(run, moment),
-        )
-        row, state, versions, notes_report = pass_gate(given)
-        for number, version in versions.items():
-            store.put_text(run.keys.skill(number), version.skill.text)
-            store.put_model(run.keys.line_origins(number), version.lines)
-            if long := length_warning(version.skill):
-                log.warning("version %d: %s", number, long)
-        if notes_report is not None:
-            store.put_model(keys.notes_apply_report, notes_report)
-        elif takes_notes:
-            # An earlier attempt may have added notes.
-            store.delete(keys.notes_apply_report)
-        store.put_model(keys.gate, row.decision)
-        log.info("%s: %s, %s", moment.name, row.action, row.decision.reason)
-        if state.stopped:
-            log.warning("the run stops here: %s", state.stopped)
+    started, is_step, takes_notes = time.time(), moment.kind == "step", config.optimizer.use_skill_aware_reflection
+    before = run.state_before(moment)
+    current, skill = _version(run, before.current.version), run.document(keys.candidate_skill)
+    notes = store.find_model(keys.notes, Patch) if takes_notes else None
+    given = GateInput(
+        moment=moment,
+        config=config,
+        before=before,
+        record=run.states.record(before),
+        current=current,
+        best=run.skill(before.best.version),
+        candidate=SkillVersion(skill, store.get_model(keys.line_origins, LinesOfSkill)),
+        items=run.item_refs(Split.VAL),
+        rollouts={} if skill == current.skill else samples_of(run, Split.VAL, skill),
+        applied=store.get_model(keys.applied_patch, Patch),
+        report=store.get_model(keys.edit_apply_report, EditApplyReport),
+        ranked=store.get_model(keys.ranked_edits, Patch) if is_step else None,
+        reflected=store.get_model(keys.reflected_items, ReflectedItems) if is_step else None,
+        notes=() if notes is None else notes.edits,
+        memory=store.get_text(run.keys.meta_skill(moment.epoch)) if leaves_memory(moment, config) else None,
+        stop=stop_reason_at(run, moment) or _why_unanswered(run, moment),
+    )
+    row, state, versions, notes_report = pass_gate(given)
+    for number, version in versions.items():
+        store.put_text(run.keys.skill(number), version.skill.text)
+        store.put_model(run.keys.line_origins(number), version.lines)
+        if long := length_warning(version.skill):
+            log.warning("version %d: %s", number, long)
+    if notes_report is not None:
+        store.put_model(keys.notes_apply_report, notes_report)
+    elif takes_notes:
+        # An earlier attempt may have added notes.
+        store.delete(keys.notes_apply_report)
+    store.put_model(keys.gate, row.decision)
+    log.info("%s: %s, %s", moment.name, row.action, row.decision.reason)
+    if state.stopped:
+        log.warning("the run stops here: %s", state.stopped)
+    timing.save(store, keys, timing.StageTiming(stage="gate", started=started, ended=time.time()))
     # The row includes this task's time, and is stored before the state that commits the moment.
     timings, previous = timing.load(store, keys), run.keys.moment(run.previous(moment)).history_row
     last = store.find_model(previous, MomentHistory)

@@ -14,14 +14,14 @@ from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill, continue_origins, seed_lines
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
 from skillopt_airflow.core.values.types import JsonObject, Split
+from skillopt_airflow.store.artifacts import ArtifactStore, is_version
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.rollouts.evaluation import measured
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, PlanKind, chunks_of, ids, store_plan, stored_chunks
 from skillopt_airflow.training.run.run import TrainingRun
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-    from skillopt_airflow.store.artifacts import ArtifactStore
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class NamedSkill(NamedTuple):
     """Origins of the version's lines."""
 
 
-def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", client: "S3Client") -> NamedSkill:
+def find_skill(asked: str, seed: SkillDocument, artifacts: ArtifactStore, client: "S3Client") -> NamedSkill:
     """Find the skill that a user named.
 
     Args:
@@ -49,9 +49,6 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
         SkillError: the text has hidden characters or commands.
         StoreError: nothing is stored under the version or URL.
     """
-    from skillopt_airflow.store.artifacts import is_version
-    from skillopt_airflow.store.objects import ObjectStore
-
     if asked == "seed":
         return NamedSkill(seed)
     if asked == "champion":
@@ -72,7 +69,7 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
     )
 
 
-def _published(version: str, artifacts: "ArtifactStore") -> NamedSkill:
+def _published(version: str, artifacts: ArtifactStore) -> NamedSkill:
     found = artifacts.read(version)
     return NamedSkill(SkillDocument(found.skill), version, found.manifest.run, found.manifest.lines)
 
@@ -112,11 +109,7 @@ def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
 
 
 def start(run: TrainingRun) -> RunState:
-    """Turn the seed's evaluation into the first step's state.
-
-    Raises:
-        DataError: too few items have a score.
-    """
+    """Turn the seed's evaluation into the first step's state; raise DataError if too few items have a score."""
     moment, seed = run.timeline[0], run.skill(0)
     evaluation = measured(run, Split.VAL, seed)
     rules, advice = run.config.evaluation, "clear score_seed and all tasks after it to retry these"
@@ -147,10 +140,7 @@ def finish(run: TrainingRun) -> list[JsonObject]:
         final = state.model_copy(update={"moment": moment.name})
     else:
         last = state.current.model_copy(
-            update={
-                "evaluation": measured(run, Split.VAL, run.skill(state.current.version)),
-                "has_new_notes": False,
-            }
+            update={"evaluation": measured(run, Split.VAL, run.skill(state.current.version)), "has_new_notes": False}
         )
         # Compare the means only: a policy would need fresh rollouts.
         by_mean = rules.model_copy(update={"gate_policy": "strict", "gate_protected_items": ()})

@@ -150,7 +150,7 @@ def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     keys, store, gradient, rules = run.keys.moment(moment), run.store, run.config.gradient, run.config.optimizer
     workers, step = gradient.analyst_workers, load_step(run, moment)
     skill, memory, buffer = step.skill.text, step.state.meta_skill, step.state.buffer
-    with open_assistants(run, moment, "update", workers) as models:
+    with open_assistants(run, moment, "update") as models:
         reflections = reflect_on_step(run, moment, step, models, workers)
         for minibatch, patch in reflections:
             store.put_model(keys.reflection(minibatch.source_type, minibatch.index), patch)
@@ -185,28 +185,20 @@ REJECTED = 2
 
 
 def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the next step's batch; return its chunks, none if no rejection is expected.
+    """Plan the next step's batch under the skill that remains after a rejection; return its chunks.
 
-    Also none for a finished moment, which an upgrade of this project may give the task.
+    There are none if no rejection is expected, or for a finished moment, which an upgrade of this project may give the
+    task.
     """
-    chunks = [] if run.committed(moment) else speculation(run, moment)
-    # Earlier rollouts ahead stay in their plan.
-    return store_plan(run, moment, BATCH_AHEAD, chunks) if chunks else []
-
-
-def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
-    """Return the next step's batch under the skill that remains after a rejection."""
     following = dict(batches_ahead(run.timeline, run.config)).get(moment)
-    if following is None or not _pays_off(run, moment):
+    if following is None or run.committed(moment) or not _pays_off(run, moment):
+        # Earlier rollouts ahead stay in their plan.
         return []
-    return _batch_chunks(run, "speculate", moment, following)
+    return store_plan(run, moment, BATCH_AHEAD, _batch_chunks(run, "speculate", moment, following))
 
 
 def batches_ahead(timeline: Sequence[Moment], config: TrainConfig) -> list[tuple[Moment, Moment]]:
-    """Return the moments during which the next step's batch may run ahead, each with that step.
-
-    A batch really runs ahead depending on earlier verdicts.
-    """
+    """Return the moments during which the next step's batch may run ahead, each with that step."""
     first = first_speculation(config.train)
     return [
         (moment, following)
