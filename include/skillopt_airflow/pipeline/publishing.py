@@ -95,10 +95,7 @@ def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
         measure = rollouts(config, "measure", run, planned)
         gate = gate_publication(run)
         approve = PublicationApproval(
-            task_id="approve",
-            subject=f"Publish a new champion of {benchmark}?",
-            rules=config.publishing,
-            reference=run,
+            task_id="approve", subject=f"Publish a new champion of {benchmark}?", rules=config.publishing, reference=run
         )
         published = publish.override(outlets=[champion_asset(benchmark)])(benchmark, run)
         chain(planned, measure, gate, approve, published)
@@ -109,9 +106,7 @@ def publish_form(config: TrainConfig) -> dict[str, Param]:
     """Return the fields for the run, the model, the rules of publishing, and an unusual storage."""
     asked = {
         "run": Param(
-            type="string",
-            minLength=1,
-            description="Training to publish: its Airflow run ID or its name in the report.",
+            type="string", minLength=1, description="Training to publish: its Airflow run ID or its name in the report."
         ),
         "target": Param(
             None, type=["string", "null"], description="Another target model than the run's; the gate measures on it."

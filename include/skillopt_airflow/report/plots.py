@@ -207,13 +207,7 @@ def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[Spl
         capsize=size / 4,
         alpha=0.45 if len(places) <= FEW_MOMENTS else 0.2,
     )
-    axes.plot(
-        places,
-        means,
-        linestyle="none",
-        label=mark.name,
-        **_look(mark, size),
-    )
+    axes.plot(places, means, linestyle="none", label=mark.name, **_look(mark, size))
 
 
 def _look(mark: Mark, size: float) -> dict[str, Any]:

@@ -28,11 +28,7 @@ STATIC: Mapping[str, Path] = {
 }
 """Files by their name below /static."""
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-PRIVATE = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "private, no-store",
-}
+PRIVATE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "private, no-store"}
 # A report quotes model output, so the page loads and runs nothing, and only Airflow can frame it.
 STORED = PRIVATE | {
     "Content-Security-Policy": (

@@ -121,12 +121,7 @@ class AirflowConnections:
             )
             opened = optimizer_model(model.target_conn_id, model.target)
             return PydanticAITarget(
-                opened,
-                on_call,
-                settings,
-                begin=begin,
-                max_attempts=MODEL_ATTEMPTS,
-                redact=_redacted,
+                opened, on_call, settings, begin=begin, max_attempts=MODEL_ATTEMPTS, redact=_redacted
             )
 
     def upstream(self, model: ModelGroup) -> "Upstream":

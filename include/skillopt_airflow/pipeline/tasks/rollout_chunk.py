@@ -77,11 +77,7 @@ class RolloutChunk(RolloutOperator):
 
         work = self._work
         row = timing.StageTiming(
-            stage=work.stage,
-            started=work.started,
-            ended=time.time(),
-            model=seconds.model,
-            container=seconds.container,
+            stage=work.stage, started=work.started, ended=time.time(), model=seconds.model, container=seconds.container
         )
         timing.save(work.run.store, work.run.keys.moment(work.moment), row, work.index)
 
