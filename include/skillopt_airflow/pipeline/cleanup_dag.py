@@ -40,13 +40,9 @@ CLEANING = timedelta(hours=12)
 
 
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
-    """Build the DAG: one task per benchmark, and one per queue of workers with an engine.
+    """Build the DAG: one independent task per benchmark, and one per queue of workers with an engine.
 
-    The tasks are independent, and a failure alerts each benchmark's connection.
-
-    Args:
-        names: all benchmarks; tasks of unreadable ones fail.
-        configs: configurations of the readable ones.
+    A failure alerts each benchmark's connection. `names` has all benchmarks, and tasks of those without config fail.
     """
     alerts = {config.alerts.conn_id: failure_callback(config) for config in configs.values()}
     with DAG(

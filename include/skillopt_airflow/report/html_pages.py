@@ -49,11 +49,9 @@ STYLESHEET = TEMPLATES / "pages.css"
 
 @cache
 def html_environment(allowed: str = "", *folders: Path) -> Environment:
-    """Return an environment whose templates escape everything and show hidden characters.
+    """Return an environment whose templates escape everything and show hidden characters but the `allowed` ones.
 
-    Args:
-        allowed: control characters to write unchanged, such as line breaks.
-        folders: template folders to search before the folder of the reports.
+    The `folders` of templates come before that of the reports.
     """
     shown = VisibleCharacters(allowed)
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from airflow.providers.common.compat.sdk import redact
 from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.io import attach
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.deployment import plain_address
@@ -28,6 +31,7 @@ from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.params import check_fixed
+from skillopt_airflow.sandbox.kubernetes.pod import require_digest
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE, benchmark_config, check_allowed, deployment
 from skillopt_airflow.training.run.run import TrainingRun
@@ -169,7 +173,6 @@ class AirflowConnections:
     def image(self, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
         """Return the image's digest after checking these roles' models and the engine."""
         from skillopt_airflow.sandbox.docker.connection import image_digest
-        from skillopt_airflow.sandbox.kubernetes.pod import require_digest
 
         self._check_models(config.model, asked)
         if config.search.conn_id is not None:
@@ -202,8 +205,6 @@ class AirflowConnections:
 
 def _redacted(text: str) -> str:
     """Return the text without secrets of the connections looked up so far."""
-    from airflow.providers.common.compat.sdk import redact
-
     return str(redact(text))
 
 
@@ -253,7 +254,6 @@ def attach_storage(storage: StorageGroup) -> None:
 
     Airflow's default needs s3fs, which pins boto3.
     """
-    from airflow.sdk.io import attach
     from fsspec.implementations.arrow import ArrowFSWrapper
     from pyarrow.fs import S3FileSystem
 
@@ -300,8 +300,6 @@ POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
 
 def is_spread() -> bool:
     """Return whether tasks may run on several hosts: the executor isn't LocalExecutor."""
-    from airflow.sdk.configuration import conf
-
     # Executors of teams follow after semicolons.
     executors = re.split("[,;]", str(conf.get("core", "executor", fallback=ONE_HOST[0])))
     return POD_VARIABLE in os.environ or any(not executor.strip().endswith(ONE_HOST) for executor in executors)

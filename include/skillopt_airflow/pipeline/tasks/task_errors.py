@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from airflow.providers.common.compat.sdk import redact
 from airflow.sdk import Context
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
@@ -44,8 +45,6 @@ class Failure(NamedTuple):
 
 def store_error(context: Context) -> None:
     """Store a task's final error; Airflow calls this in the task's process."""
-    from airflow.providers.common.compat.sdk import redact
-
     error = context.get("exception")
     # If the process died, Airflow calls this elsewhere, without an error.
     if isinstance(error, BaseException):
