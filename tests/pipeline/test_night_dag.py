@@ -28,14 +28,18 @@ from tests.training.local_store import LocalStore
 
 DAG_FILE = """
 import os
-from airflow.sdk import DAG, task
-from skillopt_airflow.pipeline.night_dag import _emit, decline_asset
+from airflow.sdk import DAG, get_current_context, task
+from airflow.sdk.exceptions import AirflowSkipException
+from skillopt_airflow.pipeline.night_dag import _was_emitted, decline_asset
 asset = decline_asset("searchqa")
 with DAG("tells") as dag:
     @task(inlets=[asset], outlets=[asset])
     def tell():
         news = {"target": os.environ.get("TARGET", "own"), "date": "2026-11-01", "sha256": "0a"}
-        return _emit(asset, news, "", lambda news: True)
+        context = get_current_context()
+        if _was_emitted(context, asset, news):
+            raise AirflowSkipException("the event was emitted before")
+        context["outlet_events"][asset].extra = news
     tell()
 """
 

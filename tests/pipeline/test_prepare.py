@@ -31,7 +31,6 @@ from skillopt_airflow.pipeline.tasks.airflow_connections import (
     AirflowConnections,
     attach_storage,
     judge_conn_id,
-    signing_store,
 )
 from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 from skillopt_airflow.pipeline.tasks.triggered import cell_config, form_config, publishing_ref
@@ -99,7 +98,7 @@ def test_an_object_store_without_a_connection_is_not_reached_by_the_workers_own_
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ambient")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ambient")
-    for reach in (AirflowConnections().s3_client, attach_storage, lambda storage: signing_store(storage, "b")):
+    for reach in (AirflowConnections().s3_client, attach_storage):
         with pytest.raises(ConfigError, match=r"^storage\.conn_id = nobody_s3"):
             reach(StorageGroup(conn_id="nobody_s3"))
     # One that says nothing about credentials stands for those of the workers.

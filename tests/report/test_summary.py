@@ -1,5 +1,4 @@
 import pytest
-from pydantic import ValidationError
 
 from skillopt_airflow.core.gate.decision import UNGATED
 from skillopt_airflow.core.gate.measured_score import TypeScore
@@ -95,11 +94,6 @@ def test_figures_as_text() -> None:
 def test_a_difference_of_two_skills_names_no_files() -> None:
     assert diff_of("a\nb\n", "a\nc\n") == "@@ -1,3 +1,3 @@\n a\n-b\n+c\n "
     assert diff_of("a\n", "a\n") == ""
-
-
-def test_a_skill_without_an_origin_for_each_line_is_no_view(view: ReportView) -> None:
-    with pytest.raises(ValidationError, match="origins"):
-        ReportView.model_validate(view.model_dump() | {"skill": "one line"})
 
 
 def rows(matrix: SkillMatrix) -> list[list[str]]:

@@ -22,7 +22,7 @@ KEYS = ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")
 
 # What a process reads and compiles once, done before the workers are forked from one that has imported this.
 make_client("http://127.0.0.1:9").close()
-run_page._template()
+run_page._environment().get_template("report.html")
 
 
 class Buckets:

@@ -27,8 +27,6 @@ FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
 }
 """The factories of a benchmark's DAGs, by the function that returns the DAG id."""
 
-NO_DAGS = "benchmark %s has no DAGs: %s"
-
 log = logging.getLogger(__name__)
 
 
@@ -36,22 +34,14 @@ def dags() -> dict[str, DAG]:
     """Return the DAGs by id, for `globals().update(dags())`; a task's process gets only its own DAG.
 
     An unreadable benchmark has no DAGs. An error here would break the whole DAG file and stop all its runs, so
-    `check_benchmarks` raises it in another file.
-
-    Raises:
-        ConfigError: in a task's process, its benchmark cannot be read.
+    `check_benchmarks` raises it in another file. Raises ConfigError in a task's process of such a benchmark.
     """
     wanted = get_parsing_context().dag_id
-    made = _every_dag() if wanted is None else _one_dag(wanted)
-    return {dag.dag_id: dag for dag in made}
+    return {dag.dag_id: dag for dag in (_every_dag() if wanted is None else _one_dag(wanted))}
 
 
 def check_benchmarks() -> None:
-    """Raise the errors of all benchmarks, for Airflow's list of import errors.
-
-    Raises:
-        ConfigError: one line per unreadable benchmark, with file and key.
-    """
+    """Raise ConfigError with a line per unreadable benchmark, for Airflow's list of import errors."""
     problems = []
     for name in benchmarks.names():
         try:
@@ -63,11 +53,7 @@ def check_benchmarks() -> None:
 
 
 def readable_config(benchmark: str) -> TrainConfig:
-    """Return a benchmark's configuration, with the schedule checked by Airflow.
-
-    Raises:
-        ConfigError: the message names the file and the key.
-    """
+    """Return a benchmark's configuration, with the schedule checked by Airflow. Raises ConfigError."""
     config = benchmark_config(benchmark)
     schedule = config.regate.schedule
     try:
@@ -79,9 +65,8 @@ def readable_config(benchmark: str) -> TrainConfig:
 
 
 def _every_dag() -> list[DAG]:
-    configs, made = _readable_configs(), []
-    for name, config in configs.items():
-        made += [factory(name, config) for factory in FACTORIES.values()]
+    configs = _readable_configs()
+    made = [factory(name, config) for name, config in configs.items() for factory in FACTORIES.values()]
     return [*made, cleanup_dag(benchmarks.names(), configs)]
 
 
@@ -99,5 +84,5 @@ def _readable_configs() -> dict[str, TrainConfig]:
         try:
             configs[name] = readable_config(name)
         except ConfigError as error:
-            log.warning(NO_DAGS, name, error)
+            log.warning("benchmark %s has no DAGs: %s", name, error)
     return configs

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, CronTriggerTimetable, TaskGroup, task
 from pydantic import JsonValue
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, SkillOptError, collect_errors, merge_errors
@@ -15,6 +16,8 @@ from skillopt_airflow.pipeline.graph import TASK_DEFAULTS, engine_queue
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.tasks.dag_ids import cleanup_dag_id
 from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input, failure_callback
+from skillopt_airflow.store.keys import ArtifactKeys, grades_of, searches_of, target_of
+from skillopt_airflow.tasks.protocols import JudgesRepository
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.connections import published_skills
 
@@ -37,13 +40,9 @@ CLEANING = timedelta(hours=12)
 
 
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
-    """Build the DAG: one task per benchmark, and one per queue of workers with an engine.
+    """Build the DAG: one independent task per benchmark, and one per queue of workers with an engine.
 
-    The tasks are independent, and a failure alerts each benchmark's connection.
-
-    Args:
-        names: all benchmarks; tasks of unreadable ones fail.
-        configs: configurations of the readable ones.
+    A failure alerts each benchmark's connection. `names` has all benchmarks, and tasks of those without config fail.
     """
     alerts = {config.alerts.conn_id: failure_callback(config) for config in configs.values()}
     with DAG(
@@ -70,11 +69,7 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
 
 @task
 def clean_up(benchmark: str) -> JsonObject:
-    """Clean up a benchmark's objects; return the sums, and the removed versions.
-
-    Raises:
-        SkillOptError: a part failed; the others are done.
-    """
+    """Clean up a benchmark's objects; return the sums, and the removed versions. Raises if one of the parts failed."""
     done: JsonObject = {}
     failures: list[SkillOptError] = []
     for part in (compact_trajectories, drop_unused_versions):
@@ -91,7 +86,6 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     Old grades and search results are removed too, and corpora that no run has used within the longest retention of
     their bucket's benchmarks.
     """
-    from skillopt_airflow.store.keys import grades_of, searches_of
     from skillopt_airflow.store.tables.retention import CleanupCounts, compact, drop_corpora, drop_old, partitions
 
     config = _config(benchmark)
@@ -106,18 +100,13 @@ def compact_trajectories(benchmark: str) -> JsonObject:
         log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
     grades = 0 if oldest is None else drop_old(store, grades_of(prefix, benchmark), oldest)
     searches = 0 if oldest is None else drop_old(store, searches_of(prefix, benchmark), oldest)
-    corpora = 0
-    unused_days = None if config.data.corpus is None else _corpora_days(config.storage)
-    if unused_days is not None:
-        corpora = drop_corpora(store, prefix, datetime.now(UTC) - timedelta(days=unused_days))
-    dropped = {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}
-    return total._asdict() | dropped
+    unused = None if config.data.corpus is None else _corpora_days(config.storage)
+    corpora = 0 if unused is None else drop_corpora(store, prefix, datetime.now(UTC) - timedelta(days=unused))
+    return total._asdict() | {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}
 
 
 def drop_unused_versions(benchmark: str) -> JsonObject:
     """Remove the versions of all targets that no alias has named; return their names."""
-    from skillopt_airflow.store.keys import ArtifactKeys, target_of
-
     config = _config(benchmark)
     storage, before = config.storage, datetime.now(UTC) - timedelta(days=UNUSED_DAYS)
     store = AirflowConnections().object_store(storage, storage.artifact_bucket)
@@ -132,10 +121,8 @@ def drop_unused_versions(benchmark: str) -> JsonObject:
 def drop_item_images(names: Sequence[str]) -> list[str]:
     """Remove images of items that no task has used for two weeks; return their names.
 
-    Covers one engine; a worker without an engine has none.
-
-    Raises:
-        SkillOptError: a connection's engine does not answer; the other benchmarks are done.
+    Covers one engine; a worker without an engine has none. Raises if a connection's engine doesn't answer, after the
+    other benchmarks.
     """
     removed: list[str] = []
     failures: list[SkillOptError] = []
@@ -149,10 +136,8 @@ def drop_item_images(names: Sequence[str]) -> list[str]:
 
 
 def _unused_images_dropped(benchmark: str) -> list[str]:
-    from skillopt_airflow import benchmarks
     from skillopt_airflow.sandbox.docker import connection as docker_connection
     from skillopt_airflow.sandbox.docker.item_images import remove_unused
-    from skillopt_airflow.tasks.protocols import JudgesRepository
 
     config = _config(benchmark)
     if config.sandbox.engine != "docker" or not isinstance(benchmarks.load(benchmark, config.task), JudgesRepository):
@@ -182,8 +167,6 @@ def _corpora_days(storage: StorageGroup) -> int | None:
 
     Corpora are stored by content, without an owner.
     """
-    from skillopt_airflow import benchmarks
-
     most = UNUSED_DAYS
     for name in benchmarks.names():
         try:

@@ -17,6 +17,7 @@ from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import evaluate_dag_id
 from skillopt_airflow.pipeline.tasks.stages import PREPARING
 from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
+from skillopt_airflow.store.keys import scoring_name
 
 if TYPE_CHECKING:
     from skillopt_airflow.core.run.skill_matrix import MatrixRequest
@@ -41,7 +42,7 @@ def evaluate_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def form(config: TrainConfig) -> dict[str, Param]:
-    """Return the form of a run; any knob is reached through `overrides`."""
+    """Return the form of a run."""
     names = {"type": "string", "minLength": 1}
     return {
         "skills": Param(
@@ -100,7 +101,6 @@ def form(config: TrainConfig) -> dict[str, Param]:
 def prepare(benchmark: str) -> list[Any]:
     """Store a run per cell; push XComs `runs` and `skills`, and return the input of the mapped tasks."""
     from skillopt_airflow.pipeline.tasks.triggered import cell_config, checked_form, new_run
-    from skillopt_airflow.store.keys import scoring_name
     from skillopt_airflow.training.report.matrix import prepare_matrix
 
     context = get_current_context()
@@ -119,8 +119,7 @@ def prepare(benchmark: str) -> list[Any]:
 def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonObject:
     """Store the matrix, even if rollouts failed; return its run, its number of scores, and skills that aren't better.
 
-    Raises:
-        AirflowFailException: a skill isn't better than the first one, and the form asks to fail then.
+    Raises AirflowFailException if a skill isn't better than the first one, and the form asks to fail then.
     """
     from skillopt_airflow.core.run.skill_matrix import ComparedSkill
     from skillopt_airflow.training.report.matrix import conclude_matrix
@@ -146,8 +145,7 @@ def conclude(runs: Sequence[JsonObject], skills: Sequence[JsonObject]) -> JsonOb
 def request_of(form: Mapping[str, Any], target: str) -> "MatrixRequest":
     """Return the form's request; `target` is the benchmark's own. A value that occurs twice counts once.
 
-    Raises:
-        ConfigError: a verdict is asked for without a policy or without a second skill.
+    Raises ConfigError if a verdict is asked for without a policy or without a second skill.
     """
     from skillopt_airflow.core.run.skill_matrix import MatrixRequest
 

@@ -62,9 +62,8 @@ def dag_of(
 def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     """Return a task mapped over chunks of items.
 
-    Items may run one after the other in separate sandboxes. So the task's timeout covers all items of the largest
-    chunk; timeouts per item end those that hang. It always includes the time for repositories, because parsing a DAG
-    doesn't load the benchmark.
+    Items may run one after the other in separate sandboxes, so the task's timeout covers all items of the largest
+    chunk, and the time for repositories, because parsing a DAG doesn't load the benchmark.
     """
     return _chunk_task(config, task_id, run).expand(chunk=chunks)
 

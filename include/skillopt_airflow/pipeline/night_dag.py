@@ -1,11 +1,10 @@
 """`regate_<benchmark>`: nightly check of the champion on fresh items."""
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get_current_context, task
+from airflow.sdk import DAG, Asset, Context, CronDataIntervalTimetable, Param, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from skillopt_airflow.core.config.train_config import TrainConfig
@@ -22,10 +21,8 @@ from skillopt_airflow.pipeline.tasks.dag_ids import (
 )
 from skillopt_airflow.pipeline.tasks.stages import PREPARING
 from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input, late_alert
+from skillopt_airflow.store.keys import RegateKeys, night_name
 from skillopt_airflow.training.run.run_record import RunRef
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 DOC = """
 Checks the champion of **{benchmark}** on the items of one night, `date=YYYY-MM-DD` in its fresh data. The champion, the
@@ -107,7 +104,6 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
     Skips a night without items or without a champion; returns empty chunks for a concluded night.
     """
     from skillopt_airflow.pipeline.tasks.triggered import base_target, checked_form, night_config, night_date
-    from skillopt_airflow.store.keys import night_name
     from skillopt_airflow.training.champion.night_plan import Commands, prepare_night
 
     context = get_current_context()
@@ -123,10 +119,8 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         config = night_config(benchmark, form)
         date = night_date(begin, config)
         name = night_name(date, str(config.model.target))
-        ref = RunRef(benchmark=benchmark, run=name, storage=config.storage)
-        run = open_run(ref)
-        overrides = {} if form["overrides"] is None else form["overrides"]
-        commands = Commands(publish_dag_id(benchmark), overrides)
+        run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
+        commands = Commands(publish_dag_id(benchmark), form["overrides"] or {})
         prepared = prepare_night(run, config, date, base_target(benchmark), commands)
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
@@ -138,7 +132,6 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 def settle_night(run: JsonObject) -> JsonObject:
     """Store the night's result once; return the verdict."""
     from skillopt_airflow.pipeline.tasks.triggered import base_target
-    from skillopt_airflow.store.keys import RegateKeys
     from skillopt_airflow.training.champion.night import conclude_night, write_series
     from skillopt_airflow.training.champion.target_change import write_target_changes
 
@@ -187,39 +180,27 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     from skillopt_airflow.pipeline.tasks.triggered import base_target
     from skillopt_airflow.training.champion.night import claim_report, decline_event
 
-    opened = open_run(run)
-    starts = train_dag_id(benchmark) if opened.config.regate.train_on_decline else ""
-    news = decline_event(opened, base_target(benchmark))
-    return _emit(decline_asset(benchmark), news, starts, lambda news: claim_report(opened, news))
-
-
-def _emit(asset: Asset, news: JsonObject | str, starts: str, is_first: Callable[[JsonObject], bool]) -> JsonObject:
-    """Emit an event.
-
-    Args:
-        news: the event, or why there is none.
-        starts: the DAG that the event starts; empty if none.
-        is_first: claims the event; returns False if another night has it.
-    """
+    opened, context = open_run(run), get_current_context()
+    news, asset = decline_event(opened, base_target(benchmark)), decline_asset(benchmark)
     if isinstance(news, str):
         raise AirflowSkipException(news)
-    context = get_current_context()
     # The same DAG run may have run for another target since.
     if _was_emitted(context, asset, {key: news[key] for key in ("target", "date", "sha256")}):
         raise AirflowSkipException(f"{news['date']}: the event was emitted before")
-    if starts and context["ti"].get_dag(starts).is_paused:
+    started = train_dag_id(benchmark)
+    if opened.config.regate.train_on_decline and context["ti"].get_dag(started).is_paused:
         raise AirflowFailException(
-            f"{starts} is paused, and Airflow would drop this event instead of starting it. Unpause it, then clear "
+            f"{started} is paused, and Airflow would drop this event instead of starting it. Unpause it, then clear "
             "this task"
         )
     # Claim last: later nights may emit an event that failed above.
-    if not is_first(news):
+    if not claim_report(opened, news):
         raise AirflowSkipException(f"{news['date']}: another night emits it")
     context["outlet_events"][asset].extra = news
     return news
 
 
-def _was_emitted(context: "Context", asset: Asset, same: JsonObject) -> bool:
+def _was_emitted(context: Context, asset: Asset, same: JsonObject) -> bool:
     """Return whether this DAG run has already emitted an event of the asset with these values."""
     run = context["dag_run"]
     return any(

@@ -1,11 +1,10 @@
 """`publish_<benchmark>` and `rollback_<benchmark>`: gate, approval, and the alias."""
 
-import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context, task
+from airflow.sdk import DAG, Asset, Context, Param, TaskGroup, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from skillopt_airflow.core.config.resource_groups import StorageGroup
@@ -18,18 +17,16 @@ from skillopt_airflow.pipeline.tasks import params
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
-from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.store.keys import publication_name, run_name
+from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config, check_allowed
 from skillopt_airflow.training.run.connections import published_skills
+from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run_record import RunRef
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from skillopt_airflow.store.aliases import Alias
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.training.champion.approval import RollbackRequest
-    from skillopt_airflow.training.run.run import TrainingRun
-
-log = logging.getLogger(__name__)
 
 PUBLISH_DOC = """
 Publishes the best skill of a finished run of `{trained}`. It and the current champion run on the split publish,
@@ -83,8 +80,7 @@ def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
             rules=config.publishing,
             reference=request,
         )
-        moved = move_back.override(outlets=[champion_asset(benchmark)])(benchmark, request)
-        chain(approve, moved)
+        chain(approve, move_back.override(outlets=[champion_asset(benchmark)])(benchmark, request))
     return dag
 
 
@@ -92,16 +88,11 @@ def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
     """Return the tasks that publish the best skill of a run: measure, gate, approve, publish."""
     with TaskGroup("publication") as group:
         planned = plan_publication(run)
-        measure = rollouts(config, "measure", run, planned)
-        gate = gate_publication(run)
         approve = PublicationApproval(
-            task_id="approve",
-            subject=f"Publish a new champion of {benchmark}?",
-            rules=config.publishing,
-            reference=run,
+            task_id="approve", subject=f"Publish a new champion of {benchmark}?", rules=config.publishing, reference=run
         )
         published = publish.override(outlets=[champion_asset(benchmark)])(benchmark, run)
-        chain(planned, measure, gate, approve, published)
+        chain(planned, rollouts(config, "measure", run, planned), gate_publication(run), approve, published)
     return group
 
 
@@ -109,9 +100,7 @@ def publish_form(config: TrainConfig) -> dict[str, Param]:
     """Return the fields for the run, the model, the rules of publishing, and an unusual storage."""
     asked = {
         "run": Param(
-            type="string",
-            minLength=1,
-            description="Training to publish: its Airflow run ID or its name in the report.",
+            type="string", minLength=1, description="Training to publish: its Airflow run ID or its name in the report."
         ),
         "target": Param(
             None, type=["string", "null"], description="Another target model than the run's; the gate measures on it."
@@ -140,14 +129,14 @@ class Approval(ApprovalOperator):
         self.hours = rules.approval_hours
         self.reference = reference
 
-    def wanted(self, context: "Context") -> str:
+    def wanted(self, context: Context) -> str:
         """Return the page for the person; empty if no approval is required."""
         raise NotImplementedError
 
-    def rejected(self, context: "Context", why: str) -> None:
+    def rejected(self, why: str) -> None:
         """Act on a rejection by a person or by the time limit."""
 
-    def execute(self, context: "Context") -> Any:
+    def execute(self, context: Context) -> Any:
         body = self.wanted(context)
         if not body:
             self.log.info("No approval required")
@@ -155,20 +144,20 @@ class Approval(ApprovalOperator):
         self.body = body
         return super().execute(context)
 
-    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         try:
             return super().execute_complete(context, event)
         except DownstreamTasksSkipped:
             why = f"it was not approved within {self.hours:g} hours" if event.get("timedout") else "it was not approved"
             self.log.info("Rejected: %s", why)
-            self.rejected(context, why)
+            self.rejected(why)
             raise
 
 
 class PublicationApproval(Approval):
     """Approval of a publication; `reference` is the run's."""
 
-    def wanted(self, context: "Context") -> str:
+    def wanted(self, context: Context) -> str:
         from skillopt_airflow.training.champion.approval import publication_body
         from skillopt_airflow.training.champion.publication import PublicationPlan
 
@@ -177,14 +166,14 @@ class PublicationApproval(Approval):
         contest = run.store.get_model(run.keys.publication(name).contest, PublicationPlan)
         return publication_body(run, name) if contest.rules.approval else ""
 
-    def rejected(self, context: "Context", why: str) -> None:
+    def rejected(self, why: str) -> None:
         _report_withheld(open_run(self.reference), why)
 
 
 class RollbackApproval(Approval):
     """Approval of a rollback; `reference` is the request's."""
 
-    def wanted(self, context: "Context") -> str:
+    def wanted(self, context: Context) -> str:
         from skillopt_airflow.training.champion.approval import describe
 
         artifacts, request = _rollback(self.reference)
@@ -195,8 +184,6 @@ class RollbackApproval(Approval):
 def open_finished(benchmark: str) -> JsonObject:
     """Return the reference of the form's run, with the form's target and rules."""
     from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_ref, publishing_rules
-    from skillopt_airflow.store.keys import run_name
-    from skillopt_airflow.training.run.run_record import RunRef
 
     with fail_on_wrong_input():
         asked = checked_form(get_current_context())
@@ -268,7 +255,6 @@ def request_rollback(benchmark: str) -> JsonObject:
     from skillopt_airflow.models import connection
     from skillopt_airflow.pipeline.tasks.triggered import checked_form
     from skillopt_airflow.training.champion.approval import rollback_request
-    from skillopt_airflow.training.prepare.benchmark_settings import check_allowed
 
     context = get_current_context()
     with fail_on_wrong_input():
@@ -280,9 +266,8 @@ def request_rollback(benchmark: str) -> JsonObject:
             check_allowed(config.model_copy(update={"publishing": unasked}), own)
         target = connection.model_name(config.model.target_conn_id, config.model.target)
         artifacts = published_skills(AirflowConnections(), config.storage, benchmark, target)
-        request = rollback_request(
-            artifacts, _name(context), asked["version"], asked["reason"], asked["approval"], asked["leaving"]
-        )
+        name, version = run_name(context["run_id"]), asked["version"]
+        request = rollback_request(artifacts, name, version, asked["reason"], asked["approval"], asked["leaving"])
     return {
         "benchmark": benchmark,
         "target": target,
@@ -310,7 +295,7 @@ def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
     return artifacts, RollbackRequest.model_validate(reference["request"])
 
 
-def emit_champion_event(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
+def emit_champion_event(context: Context, benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
     """Emit the champion asset's event."""
     manifest = artifacts.read(champion.version).manifest
     context["outlet_events"][champion_asset(benchmark)].extra = {
@@ -322,23 +307,14 @@ def emit_champion_event(context: "Context", benchmark: str, artifacts: "Artifact
     }
 
 
-def _name(context: "Context") -> str:
-    from skillopt_airflow.store.keys import run_name
-
-    return run_name(str(context["run_id"]))
-
-
-def _publication(context: "Context", run: "TrainingRun") -> str:
+def _publication(context: Context, run: TrainingRun) -> str:
     """Return the name of the DAG run's publication of a run."""
-    from skillopt_airflow.store.keys import publication_name
-
     if context["dag"].dag_id == publish_dag_id(run.ref.benchmark):
-        return publication_name(str(context["run_id"]), run.ref.run)
-    return _name(context)
+        return publication_name(context["run_id"], run.ref.run)
+    return run_name(context["run_id"])
 
 
-def _report_withheld(run: "TrainingRun", withheld: str) -> None:
-    """Write the reason into the run's report, if it's for the run's own model."""
+def _report_withheld(run: TrainingRun, withheld: str) -> None:
     from skillopt_airflow.training.report.reporting import write_report
 
     if not run.for_another_model:

@@ -10,14 +10,7 @@ from airflow.sdk import DAG, TaskGroup, chain
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.run.timeline import MomentKind
-from skillopt_airflow.pipeline.graph import (
-    dag_of,
-    engine_queue,
-    evaluations,
-    preflight,
-    rollouts,
-    speculation,
-)
+from skillopt_airflow.pipeline.graph import dag_of, engine_queue, evaluations, preflight, rollouts, speculation
 from skillopt_airflow.pipeline.night_dag import decline_asset
 from skillopt_airflow.pipeline.publishing import publication
 from skillopt_airflow.pipeline.tasks import params

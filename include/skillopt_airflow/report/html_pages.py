@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from skillopt_airflow.core.values.failure_reasons import share
 from skillopt_airflow.core.values.text import VisibleCharacters
@@ -47,12 +47,11 @@ STYLESHEET = TEMPLATES / "pages.css"
 """Embedded in reports, linked by the pages of the plugin."""
 
 
-def html_environment(allowed: str = "", folders: Sequence[Path] = ()) -> Environment:
-    """Return an environment whose templates escape everything and show hidden characters.
+@cache
+def html_environment(allowed: str = "", *folders: Path) -> Environment:
+    """Return an environment whose templates escape everything and show hidden characters but the `allowed` ones.
 
-    Args:
-        allowed: control characters to write unchanged, such as line breaks.
-        folders: template folders to search before the folder of the reports.
+    The `folders` of templates come before that of the reports.
     """
     shown = VisibleCharacters(allowed)
 
@@ -90,10 +89,5 @@ TITLES = {"records": "Records", "rollouts": "Rollouts"}
 
 
 def render(benchmark: str, run: str, reports: Sequence[QualityReport]) -> str:
-    return _template().render(benchmark=benchmark, run=run, reports=reports, shown=ROWS_SHOWN, titles=TITLES)
-
-
-@cache
-def _template() -> Template:
-    """Cached, because compiling a template takes longer than rendering it."""
-    return html_environment().get_template("quality.html")
+    template = html_environment().get_template("quality.html")
+    return template.render(benchmark=benchmark, run=run, reports=reports, shown=ROWS_SHOWN, titles=TITLES)

@@ -175,8 +175,7 @@ def _lines(axes: Axes, view: History) -> None:
     current = [view.seed.score, *(math.nan if score is None else score for score in known)]
     axes.plot(places, best, drawstyle="steps-post", color=SKY, linewidth=5, solid_capstyle="butt", label="best skill")
     axes.plot(places, current, drawstyle="steps-post", color=BLUE, linewidth=1.5, label="current skill")
-    seed = Mark("seed", "P", INK, filled=True)
-    _marks(axes, seed, [0.0], [view.seed])
+    _marks(axes, Mark("seed", "P", INK, filled=True), [0.0], [view.seed])
 
 
 def _candidates(axes: Axes, moments: Sequence[MomentHistory]) -> None:
@@ -193,27 +192,19 @@ def _candidates(axes: Axes, moments: Sequence[MomentHistory]) -> None:
 def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[SplitScore], size: float = 8.0) -> None:
     if not places:
         return
-    means = [each.score for each in scores]
+    means, ends = [each.score for each in scores], [(each.low, each.high) for each in scores]
+    alpha = 0.45 if len(places) <= FEW_MOMENTS else 0.2
+    _intervals(axes, places, means, ends, ecolor=mark.color, capsize=size / 4, alpha=alpha)
+    axes.plot(places, means, linestyle="none", label=mark.name, **_look(mark, size))
+
+
+def _intervals(
+    axes: Axes, places: Sequence[float], means: Sequence[float], ends: Sequence[tuple[float, float]], **style: Any
+) -> None:
     # Rounding may leave an interval's end on the wrong side of the mean.
-    below = [max(0.0, each.score - each.low) for each in scores]
-    above = [max(0.0, each.high - each.score) for each in scores]
-    axes.errorbar(
-        places,
-        means,
-        yerr=(below, above),
-        fmt="none",
-        ecolor=mark.color,
-        elinewidth=1.0,
-        capsize=size / 4,
-        alpha=0.45 if len(places) <= FEW_MOMENTS else 0.2,
-    )
-    axes.plot(
-        places,
-        means,
-        linestyle="none",
-        label=mark.name,
-        **_look(mark, size),
-    )
+    below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ends, strict=True)]
+    above = [max(0.0, high - mean) for mean, (_, high) in zip(means, ends, strict=True)]
+    axes.errorbar(places, means, yerr=(below, above), fmt="none", elinewidth=1, **style)
 
 
 def _look(mark: Mark, size: float) -> dict[str, Any]:
@@ -275,7 +266,8 @@ def as_svg(figure: Figure, name: str, title: str, description: str) -> str:
     box = re.search(r'viewBox="[\d. ]+"', head)
     body = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{name}-", body)
     body = re.sub(r"\s*<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    body = re.sub(r"#[0-9a-f]{6}\b(?=[;\"])", lambda match: _css_color(match[0]), body)
+    for color, variable in VARIABLES.items():
+        body = re.sub(rf'{color}\b(?=[;"])', f"var(--{variable})", body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0] if box else ""} '
         f'role="img" aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(title)}</title>'
@@ -283,27 +275,12 @@ def as_svg(figure: Figure, name: str, title: str, description: str) -> str:
     )
 
 
-def _css_color(color: str) -> str:
-    name = VARIABLES.get(color)
-    return color if name is None else f"var(--{name})"
-
-
-class ContenderStyle(NamedTuple):
-    """Line style of a skill that nights measure."""
-
-    name: str
-    label: str
-    color: str
-    marker: str
-    offset: float
-    """Horizontal offset in days, so that intervals don't overlap."""
-
-
 CONTENDERS = (
-    ContenderStyle("seed", "seed", MUTED, "P", 0.18),
-    ContenderStyle("previous", "previous champion", ORANGE, "s", -0.18),
-    ContenderStyle("champion", "champion", BLUE, "o", 0.0),
+    ("seed", "seed", MUTED, "P", 0.18),
+    ("previous", "previous champion", ORANGE, "s", -0.18),
+    ("champion", "champion", BLUE, "o", 0.0),
 )
+"""Skill of a night, label, color, marker, and offset in days, so that intervals don't overlap."""
 EVIDENCE = (
     ("decline_to_previous", "worse than the previous champion", VERMILLION, "v"),
     ("decline_to_seed", "worse than the seed", PURPLE, "X"),
@@ -353,19 +330,14 @@ def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> 
 
 
 def _scores(axes: Axes, points: Sequence[NightPoint]) -> None:
-    for role in CONTENDERS:
-        nights = [point for point in points if role.name in point.scores]
+    for skill, label, color, marker, offset in CONTENDERS:
+        nights = [point for point in points if skill in point.scores]
         if not nights:
             continue
-        days = [_number(point) + role.offset for point in nights]
-        means = [point.scores[role.name] for point in nights]
-        ends = [point.intervals.get(role.name, (mean, mean)) for point, mean in zip(nights, means, strict=True)]
-        below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ends, strict=True)]
-        above = [max(0.0, high - mean) for mean, (_, high) in zip(means, ends, strict=True)]
-        axes.errorbar(
-            days, means, yerr=(below, above), fmt="none", ecolor=role.color, elinewidth=1, capsize=2, alpha=0.4
-        )
-        axes.plot(days, means, color=role.color, linewidth=1.2, marker=role.marker, markersize=5, label=role.label)
+        days, means = [_number(point) + offset for point in nights], [point.scores[skill] for point in nights]
+        ends = [point.intervals.get(skill, (mean, mean)) for point, mean in zip(nights, means, strict=True)]
+        _intervals(axes, days, means, ends, ecolor=color, capsize=2, alpha=0.4)
+        axes.plot(days, means, color=color, linewidth=1.2, marker=marker, markersize=5, label=label)
     axes.set(ylabel=f"{points[-1].metric} score, 95% CI", ylim=(-0.02, 1.02))
 
 

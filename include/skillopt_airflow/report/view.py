@@ -1,9 +1,8 @@
 """The data of a report: the run's history, its best skill, graded answers, and example rollouts."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Self
-
-from pydantic import model_validator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple
 
 from skillopt_airflow.core.config.training_groups import JudgeUse
 from skillopt_airflow.core.gate.item_scores import ItemScore
@@ -151,13 +150,6 @@ class ReportView(History):
     examples: tuple[Example, ...] = ()
     """Items of the selection split with the best skill; empty while the run goes on."""
 
-    @model_validator(mode="after")
-    def _check_lines(self) -> Self:
-        lines = self.skill.count("\n") + 1
-        if len(self.lines) != lines:
-            raise ValueError(f"lines: the skill has {lines} lines and {len(self.lines)} origins")
-        return self
-
     @property
     def standin(self) -> bool:
         """True if the target or the optimizer is the offline stand-in."""
@@ -200,6 +192,32 @@ def origin_detail(op: str, minibatches: Sequence[str]) -> str:
     named = len(minibatches) <= MAX_NAMED_MINIBATCHES
     sources = minibatches if named else (f"{len(minibatches)} minibatches",)
     return ", ".join(part for part in (op.replace("_", " "), *sources) if part)
+
+
+class SkillLine(NamedTuple):
+    number: int
+    text: str
+    origin: str
+    href: str
+    """Link to the edit; empty without an edit or a page of it."""
+    detail: str
+    opens: bool
+    """True if the previous line has another origin."""
+
+
+def skill_lines(
+    skill: str, origins: Sequence[LineOrigin], place: Callable[[LineOrigin], tuple[str, str]]
+) -> Iterator[SkillLine]:
+    """Yield the lines of a skill, unknown ones after the last origin; `place` returns name and link of an edit."""
+    origin: tuple[str, str, str, int | None]
+    before, texts = None, skill.removesuffix("\n").split("\n")
+    for number, (text, line) in enumerate(zip(texts, chain(origins, repeat(None)), strict=False), start=1):
+        if line is None or line.edit is None:
+            origin = ("unknown" if line is None else "seed", "", "", None)
+        else:
+            origin = (*place(line), origin_detail(line.op, line.minibatches), line.edit)
+        yield SkillLine(number, text, *origin[:3], opens=origin != before)
+        before = origin
 
 
 def diff_lines(diff: str) -> list[tuple[str, str]]:

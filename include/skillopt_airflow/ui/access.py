@@ -4,39 +4,33 @@ A benchmark's pages require read access to the runs of its training DAG in Airfl
 that a DAG run belongs to. Clients of buckets are cached, because making one takes longer than showing a page.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
-
-from skillopt_airflow.core.config.resource_groups import StorageGroup
-from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
-    from skillopt_airflow.store.objects import ObjectStore
-
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi import Depends, HTTPException, Request
 from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.config.resource_groups import StorageGroup
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.tasks.dag_ids import epoch_dag_id, publish_dag_id, train_dag_id
 from skillopt_airflow.pipeline.tasks.params import run_storage
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run_record import RunRef
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.store.objects import ObjectStore
 
 
 def benchmark_of(dag_id: str, *id_functions: Callable[[str], str]) -> str | None:
@@ -102,11 +96,7 @@ MAX_CLIENTS = 32
 
 
 def open_bucket(storage: StorageGroup, bucket: str) -> "ObjectStore":
-    """Open a bucket of a benchmark or run.
-
-    Raises:
-        ConfigError: Airflow has no usable connection `storage.conn_id`.
-    """
+    """Open a bucket of a benchmark or run. Raises ConfigError if its connection isn't usable."""
     from skillopt_airflow.store.objects import ObjectStore
 
     client = _client(storage.conn_id, _state(storage.conn_id))

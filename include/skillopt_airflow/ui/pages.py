@@ -1,5 +1,6 @@
 """The web app inside Airflow: rendering, security headers, static files, and error pages."""
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -28,11 +29,7 @@ STATIC: Mapping[str, Path] = {
 }
 """Files by their name below /static."""
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-PRIVATE = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "private, no-store",
-}
+PRIVATE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "private, no-store"}
 # A report quotes model output, so the page loads and runs nothing, and only Airflow can frame it.
 STORED = PRIVATE | {
     "Content-Security-Policy": (
@@ -92,6 +89,13 @@ def page(request: Request, template: str, *, plots: bool = False, **values: Any)
     return HTMLResponse(text, headers=PRIVATE | {"Content-Security-Policy": LIVE.format(styles=styles)})
 
 
+def paged(rows: Any, number: int, size: int) -> tuple[Any, int, int]:
+    """Return a page's rows, its number (from 1; larger ones mean the last page), and the last page's number."""
+    last = max(1, math.ceil(len(rows) / size))
+    number = min(number, last)
+    return rows[(number - 1) * size : number * size], number, last
+
+
 def message_page(status: int, title: str, text: str) -> HTMLResponse:
     body = _environment().get_template("message.html").render(title=title, text=shortened(text, MAX_CHARS))
     return HTMLResponse(body, status_code=status, headers=STORED)
@@ -136,7 +140,7 @@ def count(value: int) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = html_environment(allowed="\t\n", folders=[HERE / "templates"])
+    environment = html_environment("\t\n", HERE / "templates")
     environment.globals["max_chars"] = MAX_CHARS
     environment.filters |= {"timestamp": timestamp, "count": count, "shortened": shortened}
     return environment

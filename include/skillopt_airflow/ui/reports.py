@@ -16,6 +16,7 @@ from skillopt_airflow.pipeline.tasks.dag_ids import epoch_dag_id, evaluate_dag_i
 from skillopt_airflow.pipeline.tasks.params import run_storage
 from skillopt_airflow.store.keys import MatrixKeys, RunKeys, night_name, run_name, scoring_name
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui.access import (
     CachedConnections,
@@ -111,22 +112,12 @@ def dag_run_report(
     return _report(request, training)
 
 
-def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
-    """Return a stored page, or a message with the title `missing` and the text `why`."""
-    store = open_bucket(run.storage, run.storage.bucket)
-    try:
-        return HTMLResponse(store.get_text(key), headers=STORED)
-    except ObjectMissing:
-        return message_page(404, missing, f"{why} Expected at {store.address(key)}.")
-
-
 def _report(request: Request, training: RunRef) -> HTMLResponse:
     """Return the stored report if the run has ended, else a live one."""
     # Imported here because every Airflow process loads plugins, and these load Arrow and Matplotlib.
     from skillopt_airflow.report.run_page import page_values
     from skillopt_airflow.training.prepare.estimate import EstimateTotals
     from skillopt_airflow.training.report.reporting import current_task, has_ended, live_view
-    from skillopt_airflow.training.run.run import TrainingRun
 
     run = TrainingRun(training, CachedConnections(), open_bucket(training.storage, training.storage.bucket))
     if has_ended(run):
@@ -154,18 +145,21 @@ def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, D
     except (SkillOptError, AirflowException) as error:
         return message_page(404, "No data quality page", str(error))
     key = RunKeys(checked.storage.prefix, checked.benchmark, checked.run).quality_page
-    why = (
-        "The run's first task checks the data and always stores this page. If the task failed for another reason, see "
-        "its log."
-    )
-    return stored_page(checked, key, "No data quality page yet", why)
+    store = open_bucket(checked.storage, checked.storage.bucket)
+    try:
+        return HTMLResponse(store.get_text(key), headers=STORED)
+    except ObjectMissing:
+        text = (
+            "The run's first task checks the data and always stores this page. If the task failed for another reason, "
+            f"see its log. Expected at {store.address(key)}."
+        )
+        return message_page(404, "No data quality page yet", text)
 
 
 def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
     """Return the run of a DAG run, whose conf can override the storage.
 
-    Raises:
-        SkillOptError: the DAG checks no data, or its conf is invalid.
+    Raises SkillOptError if the DAG checks no data, or if its conf is invalid.
     """
     # Imported here because every Airflow process loads plugins, and these load Arrow.
     from skillopt_airflow.pipeline.tasks.triggered import night_config, night_date

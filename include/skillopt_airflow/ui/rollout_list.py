@@ -1,7 +1,6 @@
 """Rollout pages: a filtered list of rollouts, and one page per item."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,16 +16,16 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
 from skillopt_airflow.core.gate.item_scores import gate_value
 from skillopt_airflow.core.values.pictures import Picture, Pictures, message_parts
 from skillopt_airflow.core.values.text import shortened
-from skillopt_airflow.core.values.types import Item, ItemFile, Message, Status, Trajectory
+from skillopt_airflow.core.values.types import Item, ItemFile, Message, Split, Status, Trajectory
 from skillopt_airflow.pipeline.tasks.dag_ids import publish_dag_id, train_dag_id
 from skillopt_airflow.pipeline.tasks.params import run_storage
 from skillopt_airflow.report.view import Part
-from skillopt_airflow.store.keys import cell_name, publication_name, run_name
+from skillopt_airflow.store.keys import RunKeys, cell_name, publication_name, run_name
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run_record import RunRef
 from skillopt_airflow.ui import access
 from skillopt_airflow.ui.access import benchmark_of, may_read, may_read_dag_run
-from skillopt_airflow.ui.pages import MAX_CHARS, PRIVATE, app, dag_run_tab, message_page, page
+from skillopt_airflow.ui.pages import MAX_CHARS, PRIVATE, app, dag_run_tab, message_page, page, paged
 from skillopt_airflow.ui.reports import DagRunRow, checked_run, row_of
 from skillopt_airflow.ui.rollout_query import RolloutParams, RolloutQuery, Subject, of_run, of_skill
 
@@ -172,25 +171,23 @@ class ItemRollouts(NamedTuple):
     """The reference, as JSON."""
 
 
-def read_item(subject: Subject, mark: str) -> ItemRollouts:
-    """Read the rollouts of the item with this mark; the mark changes with the item's content.
+def read_item(subject: Subject, key: "RolloutKey", mark: str) -> ItemRollouts:
+    """Read the rollouts of the item with this mark, which changes with the item's content.
 
-    Raises:
-        DataError: the skill has no rollout of the item.
+    Raises DataError if the skill has no rollout of the item.
     """
     from skillopt_airflow.store.tables.rollout_browser import RolloutBrowser
 
     browser = RolloutBrowser(subject.store, subject.prefix)
-    keys = [(subject.key, subject.label), (subject.other, subject.other_label)]
     labeled = [
-        (label, [row for row in browser.tries(key, mark) if not subject.alone or row.run == subject.run])
-        for key, label in keys
-        if key is not None
+        (label, [row for row in browser.tries(skill, mark) if not subject.alone or row.run == subject.run])
+        for skill, label in ((key, subject.label), (subject.other, subject.other_label))
+        if skill is not None
     ]
     rows = [row for _, tries in labeled for row in tries]
     if not rows:
         raise DataError("there is no rollout of such an item. Rollouts are deleted after retention.trajectory_days")
-    item = _item(subject, rows)
+    item = _item(subject, key.split, rows)
     thumbnails = {} if item is None else _thumbnails(subject, item.files)
     sides = tuple(_side(subject, label, tries, thumbnails) for label, tries in labeled)
     scores = [side.counted.score for side in sides if side.counted is not None and side.counted.score is not None]
@@ -199,16 +196,13 @@ def read_item(subject: Subject, mark: str) -> ItemRollouts:
     return ItemRollouts(rows[0].rollout.trajectory.item_id, sides, difference, item, record, reference)
 
 
-def _item(subject: Subject, rows: "Sequence[RolloutRow]") -> Item | None:
+def _item(subject: Subject, split: Split, rows: "Sequence[RolloutRow]") -> Item | None:
     """Return the item with the content that it had when it ran, from a run that stored a rollout of it."""
     from skillopt_airflow.store.data.items import find_item
-    from skillopt_airflow.store.keys import RunKeys
 
-    if subject.key is None:
-        return None
     for run in dict.fromkeys([*([subject.run] if subject.run else []), *(row.run for row in rows)]):
         keys = RunKeys(subject.prefix, subject.benchmark, run)
-        item = find_item(subject.store, keys.items(subject.key.split), rows[0].rollout.trajectory.item_id)
+        item = find_item(subject.store, keys.items(split), rows[0].rollout.trajectory.item_id)
         if item is not None and item.fingerprint == rows[0].item_fingerprint:
             return item
     return None
@@ -217,16 +211,13 @@ def _item(subject: Subject, rows: "Sequence[RolloutRow]") -> Item | None:
 def _side(subject: Subject, label: str, rows: "Sequence[RolloutRow]", thumbnails: Pictures) -> Side:
     from skillopt_airflow.store.tables.rollout_browser import listed_try
 
-    rules, counted = subject.rules, listed_try(rows, subject.run)
-
-    def scored(row: "RolloutRow") -> Try:
-        score = row.rollout.score
-        return Try(row, None if score is None else gate_value(score, rules))
-
-    if counted is None:
-        return Side(label, None, None, [scored(row) for row in rows])
-    turns = conversation(counted.rollout.trajectory, thumbnails)
-    return Side(label, scored(counted), turns, [scored(row) for row in rows])
+    scores = [row.rollout.score for row in rows]
+    values = [None if score is None else gate_value(score, subject.rules) for score in scores]
+    tries = [*map(Try, rows, values)]
+    listed = listed_try(rows, subject.run)
+    counted = next((one for one in tries if one.row is listed), None)
+    turns = None if counted is None else conversation(counted.row.rollout.trajectory, thumbnails)
+    return Side(label, counted, turns, tries)
 
 
 def _thumbnails(subject: Subject, files: Sequence[ItemFile]) -> dict[str, bytes]:
@@ -282,8 +273,7 @@ def dag_run_rollouts(
 def _find_run(dag_id: str, run_id: str, row: DagRunRow, query: RolloutQuery) -> tuple[RunRef, RolloutQuery]:
     """Return the run of a DAG run, and the query; a publishing DAG run defaults to its publication.
 
-    Raises:
-        SkillOptError: the DAG runs no items, or its conf is invalid.
+    Raises SkillOptError if the DAG runs no items, or if its conf is invalid.
     """
     from skillopt_airflow.training.report.reporting import PUBLICATION
 
@@ -316,9 +306,7 @@ def skill_rollouts(request: Request, benchmark: str, query: RolloutParams) -> Re
 
     storage = benchmark_config(benchmark).storage
     partitions = RolloutPartitions(access.open_bucket(storage, storage.bucket), storage.prefix).of_benchmark(benchmark)
-    last = max(1, math.ceil(len(partitions) / PAGE_ROWS))
-    number = min(query.page, last)
-    shown = partitions[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
+    shown, number, last = paged(partitions, query.page, PAGE_ROWS)
     return page(
         request,
         "rolled_out.html",
@@ -351,14 +339,14 @@ def _render(request: Request, query: RolloutQuery, about: Subject) -> Response:
     if about.key is None:
         return page(request, "rollouts.html", about=shown, query=query, listing=None)
     if query.mark:
-        return page(request, "rollout.html", about=shown, query=query, view=read_item(about, query.mark))
-    rollouts = filter_rollouts(about, query)
+        return page(request, "rollout.html", about=shown, query=query, view=read_item(about, about.key, query.mark))
+    rollouts = filter_rollouts(about, about.key, query)
     if query.place:
         return _redirect_to_place(rollouts, query)
     return page(request, "rollouts.html", about=shown, query=query, listing=list_page(rollouts, query))
 
 
-def filter_rollouts(subject: Subject, query: RolloutQuery) -> FilteredRollouts:
+def filter_rollouts(subject: Subject, key: "RolloutKey", query: RolloutQuery) -> FilteredRollouts:
     from skillopt_airflow.store.tables import rollout_browser as stored
 
     browser, rules = stored.RolloutBrowser(subject.store, subject.prefix), subject.rules
@@ -367,9 +355,7 @@ def filter_rollouts(subject: Subject, query: RolloutQuery) -> FilteredRollouts:
         listing = browser.listing(key, subject.run, subject.items, alone=subject.alone)
         return listing._replace(rows=stored.with_scores(listing.rows, rules.gate_metric, rules.gate_mixed_weight))
 
-    if subject.key is None:
-        raise ValueError("subject.key = None: the subject has no rollouts")
-    listing = listing_of(subject.key)
+    listing = listing_of(key)
     other = None if subject.other is None else listing_of(subject.other).rows
     rows = stored.with_other(stored.with_task_types(listing.rows, subject.types), other)
     phrase = query.text if query.within == "said" else ""
@@ -386,13 +372,12 @@ def filter_rollouts(subject: Subject, query: RolloutQuery) -> FilteredRollouts:
 def list_page(found: FilteredRollouts, query: RolloutQuery) -> RolloutList:
     from skillopt_airflow.store.tables import rollout_browser as stored
 
-    last = max(1, math.ceil(len(found.places) / PAGE_ROWS))
-    number = min(query.page, last)
-    start = (number - 1) * PAGE_ROWS
-    shown = stored.page(found.rows, found.places.slice(start, PAGE_ROWS))
+    places, number, last = paged(found.places, query.page, PAGE_ROWS)
+    first = (number - 1) * PAGE_ROWS + 1
+    shown = enumerate(stored.page(found.rows, places), first)
     return RolloutList(
-        rows=[(row, query.address(mark=row.mark, place=place)) for place, row in enumerate(shown, start + 1)],
-        first=start + 1,
+        rows=[(row, query.address(mark=row.mark, place=place)) for place, row in shown],
+        first=first,
         shown=len(found.places),
         page=number,
         last=last,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.values.types import Split, Status
+from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run import PRIVATE_SPLITS, TrainingRun
@@ -137,11 +138,7 @@ class Subject(NamedTuple):
 
 
 def of_run(ref: RunRef, query: RolloutQuery) -> Subject:
-    """Select the rollouts of one stage and skill of a run.
-
-    Raises:
-        ObjectMissing: the run has stored nothing yet.
-    """
+    """Select the rollouts of one stage and skill of a run. Raises ObjectMissing if it has stored nothing yet."""
     from skillopt_airflow.training.champion.publication import as_published
     from skillopt_airflow.training.report import reporting
 
@@ -217,19 +214,11 @@ def _items(run: TrainingRun, split: Split, plan: "SplitRollouts") -> "pa.Table":
     from skillopt_airflow.store.data.items import load_ref_table
 
     table = load_ref_table(run.store, run.keys.items(split), ["id", "fingerprint", "task_types"])
-    limit = run.config.evaluation.limit(split)
-    table = table if limit is None else table.slice(0, limit)
-    if len(plan.item_ids) == len(table):
-        return table
     return table.filter(pc.is_in(table["id"], value_set=pa.array(plan.item_ids, pa.string())))
 
 
 def of_skill(benchmark: str, query: RolloutQuery) -> Subject:
-    """Select a skill's rollouts on a split, from all runs.
-
-    Raises:
-        DataError: the skill has none, or none for the given target or harness.
-    """
+    """Select a skill's rollouts on a split, from all runs. Raises DataError if none has the target and harness."""
     from skillopt_airflow.store.tables.rollout_browser import RolloutBrowser
     from skillopt_airflow.store.tables.rollout_table import RolloutPartitions
 
@@ -268,11 +257,7 @@ def of_skill(benchmark: str, query: RolloutQuery) -> Subject:
 
 
 def _closest(partitions: "Sequence[Partition]", query: RolloutQuery, usual: str) -> "Partition":
-    """Return the partition that matches the query best, preferring the usual harness.
-
-    Raises:
-        DataError: none has the queried target and harness.
-    """
+    """Return the partition that matches the query best, preferring the usual harness; raise like `of_skill`."""
     named = {name: value for name, value in (("target", query.target), ("harness", query.harness)) if value}
     own = [one for one in partitions if all(getattr(one, name) == value for name, value in named.items())]
     if not own:
@@ -339,7 +324,6 @@ def _like(variants: "Sequence[Variant]", variant: "Variant") -> "tuple[RolloutKe
 def _types(store: "ObjectStore", prefix: str, variant: "Variant") -> "pa.Table | None":
     """Return the types of the items from a run that stored some of the rollouts."""
     from skillopt_airflow.store.data.items import load_ref_table
-    from skillopt_airflow.store.keys import RunKeys
 
     key = RunKeys(prefix, variant.key.benchmark, variant.run).items(variant.key.split)
     try:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from airflow.sdk.exceptions import AirflowException
@@ -12,7 +13,9 @@ from fastapi.responses import HTMLResponse
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import SkillOptError
+from skillopt_airflow.core.values.provenance import LineOrigin
 from skillopt_airflow.core.values.skill import diff_of
+from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.addresses import UI_PREFIX
 from skillopt_airflow.pipeline.tasks.dag_ids import (
     evaluate_dag_id,
@@ -22,14 +25,14 @@ from skillopt_airflow.pipeline.tasks.dag_ids import (
     train_dag_id,
 )
 from skillopt_airflow.report.html_pages import sparkline
-from skillopt_airflow.report.view import diff_lines, origin_detail, readable_moment, slug_of
+from skillopt_airflow.report.view import SkillLine, diff_lines, readable_moment, skill_lines, slug_of
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
+from skillopt_airflow.ui import access
 from skillopt_airflow.ui.access import Readable, may_read
-from skillopt_airflow.ui.pages import app, message_page, page
+from skillopt_airflow.ui.pages import app, message_page, page, paged
 
 if TYPE_CHECKING:
-    from skillopt_airflow.core.values.provenance import LineOrigin
-    from skillopt_airflow.core.values.types import JsonObject
+    from skillopt_airflow.core.gate.night_verdict import NightPoint
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.training.report.skill_overview import Buckets, Champion, SkillDetails, SkillOverview
 
@@ -58,28 +61,15 @@ class SkillRow(NamedTuple):
     """Error of reading the benchmark or the skill."""
     skill: "SkillOverview | None" = None
 
-    @property
-    def train_dag(self) -> str:
-        return train_dag_id(self.benchmark)
 
-    @property
-    def regate_dag(self) -> str:
-        return regate_dag_id(self.benchmark)
+def evidence(night: "NightPoint") -> str:
+    return f"CUSUM {night.decline:.1f}, alarm at {night.judgement.alarm:.1f}"
 
-    @property
-    def evidence(self) -> str:
-        if self.skill is None or not self.skill.nights:
-            return ""
-        last = self.skill.nights[-1]
-        return f"CUSUM {last.decline:.1f}, alarm at {last.judgement.alarm:.1f}"
 
-    @property
-    def spark(self) -> str:
-        if self.skill is None or not self.skill.nights:
-            return ""
-        nights = self.skill.nights
-        description = f"Evidence of a decline over {len(nights)} nights; now {self.evidence}."
-        return sparkline([night.decline for night in nights], nights[-1].judgement.alarm, description)
+def spark(nights: "Sequence[NightPoint]") -> str:
+    last = nights[-1]
+    description = f"Evidence of a decline over {len(nights)} nights; now {evidence(last)}."
+    return sparkline([night.decline for night in nights], last.judgement.alarm, description)
 
 
 @app.get("/skills")
@@ -94,8 +84,8 @@ def skills(
         # List benchmarks that have a skill first.
         rows = sorted((row for each in pool.map(_rows, readable) for row in each), key=lambda one: not one.target)
         matching = [row for row in rows if matches(row, q)]
-        last = max(1, -(-len(matching) // PAGE_ROWS))
-        shown = list(pool.map(_read, matching[(min(number, last) - 1) * PAGE_ROWS :][:PAGE_ROWS]))
+        on_page, number, last = paged(matching, number, PAGE_ROWS)
+        shown = list(pool.map(_read, on_page))
     return page(
         request,
         "skills.html",
@@ -104,8 +94,12 @@ def skills(
         total=sum(1 for row in rows if row.target),
         matching=len(matching),
         readable=len(readable),
-        number=min(number, last),
+        number=number,
         last=last,
+        train_dag=train_dag_id,
+        regate_dag=regate_dag_id,
+        evidence=evidence,
+        spark=spark,
     )
 
 
@@ -116,10 +110,10 @@ def matches(row: SkillRow, query: str) -> bool:
 
 def buckets_of(config: TrainConfig) -> "Buckets":
     from skillopt_airflow.training.report.skill_overview import Buckets
-    from skillopt_airflow.ui.access import open_bucket
 
     storage = config.storage
-    return Buckets(open_bucket(storage, storage.bucket), open_bucket(storage, storage.artifact_bucket), storage.prefix)
+    runs, artifacts = (access.open_bucket(storage, name) for name in (storage.bucket, storage.artifact_bucket))
+    return Buckets(runs, artifacts, storage.prefix)
 
 
 def _rows(benchmark: str) -> Sequence[SkillRow]:
@@ -163,15 +157,10 @@ class FilledForm(NamedTuple):
 def forms_of(
     benchmark: str, target: str, champion: str, trained_by: str, back_to: str, overrides: Mapping[str, Any]
 ) -> list[FilledForm]:
-    """Return the trigger forms for a skill.
+    """Return the trigger forms for a skill, none without a champion.
 
-    Args:
-        benchmark: the benchmark of the skill.
-        target: the target model of the skill.
-        champion: the champion's version; empty if nothing is published, which gives no forms.
-        trained_by: the run that trained the champion.
-        back_to: the previous champion; empty if there is none.
-        overrides: knobs that runs with this target also need.
+    The run `trained_by` trained it, and `back_to` is the version before it, if any. Runs with this target need the
+    `overrides`.
     """
     if not champion:
         return []
@@ -228,16 +217,6 @@ MAX_CHOICES = 300
 MAX_NAME = 300
 
 
-class OriginLine(NamedTuple):
-    number: int
-    text: str
-    origin: str
-    """Empty if it equals the previous line's."""
-    href: str
-    """Link to the edit in the run's report; empty for lines without an edit."""
-    detail: str
-
-
 class Diff(NamedTuple):
     before: str
     after: str
@@ -267,9 +246,10 @@ def skill(
     if target not in known:
         return message_page(404, "No such skill", f"{benchmark} has no versions and no nights for {target}.")
     details = read_details(buckets, benchmark, target, number)
-    champion, last = details.champion, max(1, -(-len(details.versions) // VERSIONS))
+    champion, own = details.champion, connection_of(details.champion, config)
+    _, number, last = paged(details.versions, number, VERSIONS)
     version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
-    lines, own = champion_lines(benchmark, details), connection_of(champion, config)
+    lines = champion_lines(benchmark, champion) if champion else []
     return page(
         request,
         "skill.html",
@@ -289,7 +269,7 @@ def skill(
         forms=forms_of(benchmark, target, version, trained_by, previous_champion(details), own),
         regate_dag=regate_dag_id(benchmark),
         train_dag=train_dag_id(benchmark),
-        number=min(number, last),
+        number=number,
         last=last,
         evaluate_dag=evaluate_dag_id(benchmark),
     )
@@ -312,7 +292,7 @@ def previous_champion(details: "SkillDetails") -> str:
     return "" if before is None else before.version
 
 
-def connection_of(champion: "Champion | None", own: TrainConfig) -> "JsonObject":
+def connection_of(champion: "Champion | None", own: TrainConfig) -> JsonObject:
     """Return an override for the champion's target connection; empty if it is the benchmark's."""
     model = None if champion is None else champion.manifest.config.get("model")
     conn_id = model.get("target_conn_id") if isinstance(model, dict) else None
@@ -324,8 +304,7 @@ def diff_between(
 ) -> Diff | None:
     """Compare two versions, by default the champion with its predecessor; None without a version.
 
-    Raises:
-        StoreError: a version was changed after it was published.
+    Raises StoreError if a version was changed after it was published.
     """
     champion = details.champion
     after = after or (champion.alias.version if champion else next(iter(details.versions), ""))
@@ -349,29 +328,15 @@ def diff_between(
     return Diff(before, after, lines, "")
 
 
-def champion_lines(benchmark: str, details: "SkillDetails") -> list[OriginLine]:
+def champion_lines(benchmark: str, champion: "Champion") -> list[SkillLine]:
     """Return the champion's first lines with their origins from the manifest."""
-    champion, lines, before = details.champion, [], None
-    if champion is None:
-        return []
-    texts, origins = champion.skill.removesuffix("\n").split("\n"), champion.manifest.lines
-    for place, text in enumerate(texts[:MAX_LINES]):
-        origin = _origin(benchmark, champion.manifest.run, origins[place] if place < len(origins) else None)
-        lines.append(OriginLine(place + 1, text, *(origin if origin != before else ("", "", ""))))
-        before = origin
-    return lines
 
+    def place(line: LineOrigin) -> tuple[str, str]:
+        moment, run = readable_moment(line.moment), line.run or champion.manifest.run
+        link = f"runs/{benchmark}/{run}/report#{slug_of(line.moment)}-edit-{line.edit}"
+        return f"{moment} of run {line.run}" if line.run else moment, link
 
-def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str, str, str]:
-    """Return the origin, link, and detail of an `OriginLine`."""
-    if origin is None:
-        return "unknown", "", ""
-    if origin.edit is None:
-        return "seed", "", ""
-    moment = readable_moment(origin.moment)
-    text = f"{moment} of run {origin.run}" if origin.run else moment
-    link = f"runs/{benchmark}/{origin.run or run}/report#{slug_of(origin.moment)}-edit-{origin.edit}"
-    return text, link, origin_detail(origin.op, origin.minibatches)
+    return list(islice(skill_lines(champion.skill, champion.manifest.lines, place), MAX_LINES))
 
 
 def _text(artifacts: "ArtifactStore", benchmark: str, details: "SkillDetails", version: str) -> str | None:

@@ -24,7 +24,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.night_dag import regate_dag
-from skillopt_airflow.pipeline.tasks import airflow_connections, epochs
+from skillopt_airflow.pipeline.tasks import epochs
 from skillopt_airflow.pipeline.tasks import stages as tasks
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.training.run.run import TrainingRun
@@ -303,7 +303,7 @@ class Parts:
                 RunRef.model_validate(training.run.ref.model_dump() | {"epoch": ref["epoch"]}), training.models
             )
 
-        monkeypatch.setattr(airflow_connections, "open_run", opened)
+        monkeypatch.setattr(epochs, "open_run", opened)
         monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: run.timeline.index(moment) <= self.committed)
         monkeypatch.setattr(TrainingRun, "stopped_before", lambda run, moment: False)
 

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from airflow.sdk import BaseOperatorLink
+from airflow.sdk import BaseOperator, BaseOperatorLink
+from airflow.sdk.configuration import conf
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
 UI_PREFIX = "/skillopt"
@@ -17,8 +17,6 @@ DAG_RUN_REPORT = "/dag_runs/{dag_id}/{run_id}/report"
 
 def run_url(dag_id: str, run_id: str) -> str:
     """Return the URL of a DAG run's page, absolute if `[api] base_url` is set."""
-    from airflow.sdk.configuration import conf
-
     base = str(conf.get("api", "base_url", fallback="")).rstrip("/")
     return f"{base}/dags/{dag_id}/runs/{quote(run_id, safe='')}"
 
@@ -28,10 +26,8 @@ class ReportLink(BaseOperatorLink):
 
     name = "Report"
 
-    def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:
+    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:
         """Return the page's path on the API server; Airflow stores it when the task ends."""
-        from airflow.sdk.configuration import conf
-
         # Without scheme and host: a browser may use another host name than the worker.
         base = urlsplit(conf.get("api", "base_url", fallback="/")).path.rstrip("/")
         # By DAG run, whose form names the run's storage.

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from airflow.providers.common.compat.sdk import redact
 from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.io import attach
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.deployment import plain_address
@@ -28,6 +31,7 @@ from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.run.budget import MODEL_ROLES, Prices, Role
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.params import check_fixed
+from skillopt_airflow.sandbox.kubernetes.pod import require_digest
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE, benchmark_config, check_allowed, deployment
 from skillopt_airflow.training.run.run import TrainingRun
@@ -79,19 +83,7 @@ class AirflowConnections:
         output: OutputForm = "auto",
         attempts: int = MODEL_ATTEMPTS,
     ) -> "AbstractContextManager[Optimizer]":
-        from skillopt_airflow.models.connection import target_dialect
-
-        with self._lookup:
-            settings = sampling_settings(
-                target_dialect(model.optimizer_conn_id, model.optimizer),
-                max_tokens=model.optimizer_max_tokens,
-                temperature=model.optimizer_temperature,
-                reasoning_effort=model.optimizer_reasoning_effort,
-                timeout=model.call_timeout,
-            )
-            return _structured_model(
-                "optimizer", model, on_call, begin, settings, output, attempts, model.optimizer_thoughts
-            )
+        return self._structured("optimizer", model, on_call, begin, output, attempts)
 
     def judge(
         self,
@@ -101,13 +93,37 @@ class AirflowConnections:
         output: OutputForm = "auto",
         attempts: int = MODEL_ATTEMPTS,
     ) -> "AbstractContextManager[Optimizer]":
-        """Open the judge with pydantic-ai and the provider's sampling."""
+        return self._structured("judge", model, on_call, begin, output, attempts)
+
+    def _structured(
+        self, role: Role, model: ModelGroup, on_call: "OnCall", begin: "Begin", output: OutputForm, attempts: int
+    ) -> "AbstractContextManager[Optimizer]":
+        """Open the optimizer, or the judge, which has the provider's sampling and no limit of thinking."""
+        from skillopt_airflow.models.connection import optimizer_model, target_dialect
+        from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+
         with self._lookup:
-            settings = sampling_settings(None, max_tokens=model.optimizer_max_tokens, timeout=model.call_timeout)
-            return _structured_model("judge", model, on_call, begin, settings, output, attempts, 0)
+            own = role == "optimizer"
+            settings = sampling_settings(
+                target_dialect(model.optimizer_conn_id, model.optimizer) if own else None,
+                max_tokens=model.optimizer_max_tokens,
+                temperature=model.optimizer_temperature if own else None,
+                reasoning_effort=model.optimizer_reasoning_effort if own else None,
+                timeout=model.call_timeout,
+            )
+            return PydanticAIOptimizer(
+                optimizer_model(*_models(model)[role]),
+                on_call,
+                settings,
+                begin=begin,
+                max_attempts=attempts,
+                role=role,
+                redact=_redacted,
+                output=output,
+                thinking_tokens=model.optimizer_thoughts if own else 0,
+            )
 
     def target(self, model: ModelGroup, on_call: "OnCall", begin: "Begin") -> "AbstractContextManager[Target]":
-        """Open the target with pydantic-ai and its rollouts' settings."""
         from skillopt_airflow.models.connection import optimizer_model, target_dialect
         from skillopt_airflow.models.target import PydanticAITarget
 
@@ -119,9 +135,8 @@ class AirflowConnections:
                 reasoning_effort=model.reasoning_effort,
                 timeout=model.call_timeout,
             )
-            opened = optimizer_model(model.target_conn_id, model.target)
             return PydanticAITarget(
-                opened,
+                optimizer_model(model.target_conn_id, model.target),
                 on_call,
                 settings,
                 begin=begin,
@@ -158,7 +173,6 @@ class AirflowConnections:
     def image(self, config: TrainConfig, asked: Collection[Role] = MODEL_ROLES) -> str:
         """Return the image's digest after checking these roles' models and the engine."""
         from skillopt_airflow.sandbox.docker.connection import image_digest
-        from skillopt_airflow.sandbox.kubernetes.pod import require_digest
 
         self._check_models(config.model, asked)
         if config.search.conn_id is not None:
@@ -189,37 +203,8 @@ class AirflowConnections:
             server_check.check_harness(upstream, model.harness)
 
 
-def _structured_model(
-    role: Role,
-    model: ModelGroup,
-    on_call: "OnCall",
-    begin: "Begin",
-    settings: JsonObject,
-    output: OutputForm,
-    attempts: int,
-    thinking_tokens: int,
-) -> "AbstractContextManager[Optimizer]":
-    """Open a model for structured answers."""
-    from skillopt_airflow.models.connection import optimizer_model
-    from skillopt_airflow.models.optimizer import PydanticAIOptimizer
-
-    return PydanticAIOptimizer(
-        optimizer_model(*_models(model)[role]),
-        on_call,
-        settings,
-        begin=begin,
-        max_attempts=attempts,
-        role=role,
-        redact=_redacted,
-        output=output,
-        thinking_tokens=thinking_tokens,
-    )
-
-
 def _redacted(text: str) -> str:
     """Return the text without secrets of the connections looked up so far."""
-    from airflow.providers.common.compat.sdk import redact
-
     return str(redact(text))
 
 
@@ -242,11 +227,7 @@ def judge_conn_id(model: ModelGroup) -> str:
 
 
 def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
-    """Open the run of a task's reference.
-
-    Raises:
-        ConfigError: it asks for something that runs may not; an epoch's DAG can be triggered by hand.
-    """
+    """Open a reference's run. Raises ConfigError if it asks too much; an epoch's DAG can be triggered by hand."""
     opened = RunRef.model_validate(ref)
     own = benchmark_config(opened.benchmark)
     layers = {"storage": opened.storage.model_dump()}, nest(opened.overrides)
@@ -262,24 +243,10 @@ def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
 
 
 def check_engine(sandbox: SandboxGroup) -> None:
-    """Check that the engine's connection exists, if the configuration names one.
-
-    Raises:
-        ConfigError: it doesn't exist.
-    """
+    """Raise ConfigError if the configuration names a connection of the engine that doesn't exist."""
     if sandbox.conn_id is not None:
         host = " and the engine's address, such as tcp://10.0.0.5:2376, as host" if sandbox.engine == "docker" else ""
-        create = f"type '{sandbox.engine}'{host}"
-        check_connection("sandbox.conn_id", sandbox.conn_id, create)
-
-
-def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
-    """Open a bucket with signed URLs in the format that all regions and servers accept."""
-    from botocore.config import Config
-
-    from skillopt_airflow.store.objects import ObjectStore
-
-    return ObjectStore(AirflowConnections().s3_client(storage, Config(signature_version="s3v4")), bucket)
+        check_connection("sandbox.conn_id", sandbox.conn_id, f"type '{sandbox.engine}'{host}")
 
 
 def attach_storage(storage: StorageGroup) -> None:
@@ -287,7 +254,6 @@ def attach_storage(storage: StorageGroup) -> None:
 
     Airflow's default needs s3fs, which pins boto3.
     """
-    from airflow.sdk.io import attach
     from fsspec.implementations.arrow import ArrowFSWrapper
     from pyarrow.fs import S3FileSystem
 
@@ -309,11 +275,7 @@ def attach_storage(storage: StorageGroup) -> None:
 
 
 def check_connection(key: str, conn_id: str, create: str) -> None:
-    """Check that the connection of a configuration key exists.
-
-    Raises:
-        ConfigError: it doesn't exist.
-    """
+    """Raise ConfigError if the connection of a configuration key doesn't exist."""
     try:
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
@@ -338,19 +300,13 @@ POD_VARIABLE = "AIRFLOW_IS_K8S_EXECUTOR_POD"
 
 def is_spread() -> bool:
     """Return whether tasks may run on several hosts: the executor isn't LocalExecutor."""
-    from airflow.sdk.configuration import conf
-
     # Executors of teams follow after semicolons.
     executors = re.split("[,;]", str(conf.get("core", "executor", fallback=ONE_HOST[0])))
     return POD_VARIABLE in os.environ or any(not executor.strip().endswith(ONE_HOST) for executor in executors)
 
 
 def check_data(benchmark: str, config: TrainConfig) -> None:
-    """Refuse data that may be on one host only; all hosts have the benchmark's folder.
-
-    Raises:
-        ConfigError: the message names the key and the fix.
-    """
+    """Raise ConfigError for data that may be on one host only; all hosts have the benchmark's folder."""
     if not is_spread():
         return
     shared, folder = deployment().shared_folders, benchmarks.folder(benchmark)
@@ -372,11 +328,7 @@ def check_data(benchmark: str, config: TrainConfig) -> None:
 
 
 def check_image(config: TrainConfig, digest: str) -> None:
-    """Refuse an image without a registry if workers use separate engines.
-
-    Raises:
-        ConfigError: the message names the image and the fix.
-    """
+    """Raise ConfigError for an image without a registry if workers use separate engines."""
     if is_spread() and config.sandbox.conn_id is None and "@sha256:" not in digest:
         raise ConfigError(
             f"the sandbox image {config.image} has no digest, so it was built on this worker's engine and may differ "

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.ai.operators.llm_batch import LLMBatchOperator
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from skillopt_airflow.core.config.resource_groups import ModelGroup
@@ -20,7 +20,6 @@ from skillopt_airflow.tasks.protocols import Benchmark
 
 if TYPE_CHECKING:
     from airflow.providers.common.ai.batch.base import BatchAdapter
-    from airflow.sdk import Context
 
     from skillopt_airflow.training.rollouts.batch_job import BatchWork
 
@@ -29,11 +28,7 @@ DAY = 86400
 
 
 def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
-    """Refuse model.batch if the evaluations can't be sent as batch jobs.
-
-    Raises:
-        ConfigError: the message names the key and the fix.
-    """
+    """Raise ConfigError for model.batch if the evaluations can't be sent as batch jobs."""
     from airflow.providers.common.ai.exceptions import LLMBatchInputError
 
     from skillopt_airflow.training.rollouts.batch_job import check_batchable
@@ -79,7 +74,7 @@ class BatchRollouts(LLMBatchOperator):
         self.run = run
         self.chunks = chunks
 
-    def execute(self, context: "Context") -> Any:
+    def execute(self, context: Context) -> Any:
         """Send the open items, or find the job of an earlier attempt.
 
         Raises:
@@ -105,21 +100,20 @@ class BatchRollouts(LLMBatchOperator):
         super().execute(context)
         return self._go_on(context)
 
-    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Record a finished job's answers; raise like `execute`."""
         self._open(context)
         super().execute_complete(context, event)
         return self._go_on(context)
 
-    def _go_on(self, context: "Context") -> Any:
+    def _go_on(self, context: Context) -> Any:
         """Send the items beyond the finished job's limits, or end the task."""
-        later = self._work.job.later
-        if not later:
-            return self._result(context)
-        self.log.info("The job reached the provider's limits; %d items go into the next one", len(later))
-        return self.execute(context)
+        if later := self._work.job.later:
+            self.log.info("The job reached the provider's limits; %d items go into the next one", len(later))
+            return self.execute(context)
+        return self._result(context)
 
-    def _open(self, context: "Context") -> "BatchWork":
+    def _open(self, context: Context) -> "BatchWork":
         from skillopt_airflow.training.rollouts.batch_job import BatchWork
 
         run = open_run(self.chunks[0].get("run", self.run))
@@ -132,7 +126,7 @@ class BatchRollouts(LLMBatchOperator):
         self.llm_conn_id, self.model_id, self.max_tokens = model.target_conn_id, model.target, model.max_tokens
         return self._work
 
-    def _identity(self, context: "Context") -> tuple[str, str]:  # type: ignore[override]
+    def _identity(self, context: Context) -> tuple[str, str]:  # type: ignore[override]
         """Return the job's id by its folder, because a retried epoch may move a step to another task."""
         from airflow.providers.common.ai.batch import state
 
@@ -141,9 +135,13 @@ class BatchRollouts(LLMBatchOperator):
 
     def _land(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Record the answers of a job, even if it was canceled."""
+        from skillopt_airflow.training.run import timing
+
         manifest: dict[str, Any] = super()._land(*args, **kwargs)
         self._work.record(str(manifest["result_uri"]).rpartition("/")[2])
-        self._save_timing()
+        first, job, now = self._work.chunks[0], self._work.job, time.time()
+        row = timing.StageTiming(stage=first.stage, started=job.created, ended=now, model=now - job.created)
+        timing.save(first.run.store, first.run.keys.moment(first.moment), row, job.number)
         return manifest
 
     @staticmethod
@@ -151,16 +149,8 @@ class BatchRollouts(LLMBatchOperator):
         """Allow prompts that are lists of a provider's parts; the adapters pass any prompt on."""
         return [dict(request) for request in requests]
 
-    def _result(self, context: "Context") -> JsonObject:
+    def _result(self, context: Context) -> JsonObject:
         work, ti = self._work, context["ti"]
         for tally, wanted in work.tallies():
             check_coverage(tally, wanted, may_retry=ti.try_number <= ti.max_tries)
         return {"items": work.job.earlier + len(work.job.entries), "coverage": work.tally().coverage}
-
-    def _save_timing(self) -> None:
-        from skillopt_airflow.training.run import timing
-
-        first, job = self._work.chunks[0], self._work.job
-        now = time.time()
-        row = timing.StageTiming(stage=first.stage, started=job.created, ended=now, model=now - job.created)
-        timing.save(first.run.store, first.run.keys.moment(first.moment), row, job.number)

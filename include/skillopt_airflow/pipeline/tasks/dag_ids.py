@@ -11,11 +11,7 @@ PREFIX_VARIABLE = "SKILLOPT_DAG_PREFIX"
 
 
 def prefixed(name: str) -> str:
-    """Return the name of a DAG or asset with the prefix.
-
-    Raises:
-        ConfigError: SKILLOPT_DAG_PREFIX has characters that Airflow doesn't allow in ids.
-    """
+    """Return the name of a DAG or asset with the prefix. Raises ConfigError if Airflow wouldn't allow it in ids."""
     prefix = os.environ.get(PREFIX_VARIABLE, "")
     if not re.fullmatch(r"[A-Za-z0-9_.-]{0,100}", prefix):
         raise ConfigError(

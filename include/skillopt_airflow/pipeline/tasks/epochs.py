@@ -6,7 +6,7 @@ epoch, and in a run of 10 or 200 steps.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import get_current_context
@@ -17,18 +17,18 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
     DownstreamTasksSkipped,
 )
+from airflow.sdk.execution_time.xcom import XCom
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.config.training_groups import TrainGroup
 from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.types import Split
+from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.dag_ids import epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.tasks.params import check_graph
 from skillopt_airflow.pipeline.tasks.task_errors import failed_tasks
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
-
-if TYPE_CHECKING:
-    from skillopt_airflow.training.run.run import TrainingRun
+from skillopt_airflow.training.run.run import TrainingRun
 
 MAX_STEPS = 10
 """Maximum steps per DAG run: Airflow's time per step is 4.2 s with 10 steps, 4.8 s with 20 (2 cores, Airflow 3.3.2)."""
@@ -90,10 +90,7 @@ def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int]) -> int:
 def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
     """Return the parts of an epoch in order; the last one has the epoch's end, separately if it doesn't fit.
 
-    Args:
-        fit: steps that fit into a DAG run.
-        most: steps in the graph.
-        ends: whether the epoch has an end after its steps.
+    A DAG run has room for `fit` steps, its graph for `most`. `ends` is True if the epoch has an end after its steps.
     """
     each = min(most, fit)
     parts = [Part(offset, min(each, steps - offset)) for offset in range(0, steps, each)]
@@ -105,12 +102,9 @@ def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
 
 
 def check_training(benchmark: str) -> None:
-    """Check that the training of the task's DAG run hasn't failed or been stopped.
+    """Raise AirflowFailException if the training of the task's DAG run has failed or was stopped.
 
     A deleted training, or a DAG run triggered by hand, passes the check.
-
-    Raises:
-        AirflowFailException: it has.
     """
     context = get_current_context()
     training, name, _ = _split_run_id(str(context["run_id"]))
@@ -134,8 +128,6 @@ def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
     Airflow keeps the conf of a DAG run's first trigger, even if the part runs again with other code, storage or sizes.
     Without a training, the conf is the only source; its benchmark, settings and prices are ignored.
     """
-    from airflow.sdk.execution_time.xcom import XCom
-
     own = {} if conf is None else {**conf, "benchmark": benchmark, "overrides": {}, "prices": None}
     training, name, number = _split_run_id(run_id)
     if not training:
@@ -149,11 +141,6 @@ def task_to_clear(run_id: str) -> str:
     """Return the task to clear after a failure: the failed task itself, or the training's task that waits for it."""
     training, name, _ = _split_run_id(run_id)
     return f"task epoch_{name} of the training's run {training}" if training else "this task"
-
-
-def _is_retry(instance: Any, retries: int | None) -> bool:
-    """Return whether the task failed since it was last cleared, by its try number."""
-    return bool(instance.try_number > instance.max_tries - (0 if retries is None else retries) + 1)
 
 
 def _split_run_id(run_id: str) -> tuple[str, str, int]:
@@ -205,8 +192,9 @@ class EpochRun(TriggerDagRunOperator):
         parts = self._parts(run)
         index = next((index for index, part in enumerate(parts) if not run.committed(_moments(run, part)[-1])), None)
         if index is None:
-            # It failed after its last moment, or during a repair; no part is left.
-            if _is_retry(context["ti"], self.retries) or run.is_newest(_moments(run, parts[-1])[-1]):
+            # A retry, by its try number since the task was last cleared, failed after its last moment or in a repair.
+            is_retry = context["ti"].try_number > context["ti"].max_tries - (self.retries or 0) + 1
+            if is_retry or run.is_newest(_moments(run, parts[-1])[-1]):
                 return
             # Clearing an epoch with later epochs runs it again.
             index = 0
@@ -262,19 +250,17 @@ class EpochRun(TriggerDagRunOperator):
         if later:
             raise DownstreamTasksSkipped(tasks=sorted(later))  # type: ignore[no-untyped-call]
 
-    def _opened(self) -> "TrainingRun":
-        from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
-
+    def _opened(self) -> TrainingRun:
         return open_run({**self.run, "epoch": self.epoch})
 
-    def _parts(self, run: "TrainingRun") -> list[Part]:
+    def _parts(self, run: TrainingRun) -> list[Part]:
         from skillopt_airflow.store.data.items import count_items
 
         sizes = {split: count_items(run.store, run.keys.items(split)) for split in (Split.TRAIN, Split.VAL)}
         fit = steps_that_fit(run.config, sizes)
         return epoch_parts(run.record.steps_in_epoch, fit, self.steps, ends=bool(run.epoch_ends()))
 
-    def _trigger(self, context: Any, run: "TrainingRun", parts: list[Part], index: int) -> None:
+    def _trigger(self, context: Any, run: TrainingRun, parts: list[Part], index: int) -> None:
         check_graph(run.config, benchmark_config(run.ref.benchmark))
         part = _rest_of(run, parts[index])
         self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.steps, "ends": part.ends}
@@ -284,12 +270,12 @@ class EpochRun(TriggerDagRunOperator):
         super().execute(context)
 
 
-def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
+def _moments(run: TrainingRun, part: Part) -> list[Moment]:
     steps = [moment for moment in run.timeline if (moment.kind, moment.epoch) == ("step", run.ref.epoch)]
     return steps[part.offset : part.offset + part.steps] + (run.epoch_ends() if part.ends else [])
 
 
-def _rest_of(run: "TrainingRun", part: Part) -> Part:
+def _rest_of(run: TrainingRun, part: Part) -> Part:
     """Return the part without its committed first steps; the whole part if all are committed.
 
     A repeated step would roll out its failed items again and might end differently.

@@ -92,10 +92,7 @@ def _properties(group: type[Group]) -> Mapping[str, Any]:
 def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObject) -> TrainConfig:
     """Return a run's configuration from layers such as a preset, the form's fields, and its `overrides`.
 
-    A field with the benchmark's value counts as unchanged.
-
-    Raises:
-        ConfigError: the message names the key and the allowed values, or how to change the graph.
+    A field with the benchmark's value counts as unchanged. Raises ConfigError.
     """
     overrides = params.get("overrides")
     if overrides is None:
@@ -105,28 +102,29 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], *layers: JsonObje
     own = values_by_path(config)
     fields = {path: value for path, value in params.items() if path in own and value != own[path]}
     asked = read_config(config.model_dump(), *layers, nest(fields), nest(overrides))
-    _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
+    epochs, room = asked.train.num_epochs, config.train.num_epochs
+    if epochs > room:
+        raise ConfigError(
+            f"train.num_epochs = {epochs}: the graph has room for {room}. Raise train.num_epochs in the benchmark's "
+            "benchmark.yaml, and start the run after Airflow has parsed it again"
+        )
     check_fixed(asked, config)
     check_allowed(asked, config)
     return asked
 
 
 def check_fixed(asked: TrainConfig, own: TrainConfig) -> None:
-    """Refuse values that Airflow reads when it parses the DAG.
-
-    Raises:
-        ConfigError: the message names the first of these knobs.
-    """
+    """Raise ConfigError for a changed knob that Airflow reads when it parses the DAG."""
+    values, fixed = values_by_path(asked), values_by_path(own)
     for path in FIXED_IN_GRAPH:
-        if _value(asked, path) != _value(own, path):
+        if values[path] != fixed[path]:
             raise ConfigError(f"{path} is fixed when the DAG is parsed. Set it in the benchmark's benchmark.yaml")
 
 
 def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
     """Return the storage of a run with this form, even if the form is no longer valid.
 
-    Raises:
-        ConfigError: the overrides name an invalid or forbidden storage.
+    Raises ConfigError if the overrides name an invalid or forbidden storage.
     """
     overrides = params.get("overrides")
     asked = nest(overrides) if isinstance(overrides, Mapping) else {}
@@ -136,39 +134,17 @@ def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
 
 
 def check_graph(config: TrainConfig, own: TrainConfig) -> None:
-    """Refuse to continue a run whose graph changed with benchmark.yaml.
-
-    Raises:
-        AirflowFailException: the message names the run's original value.
-    """
+    """Raise AirflowFailException if the graph changed with benchmark.yaml since the run began."""
     if config.model.batch != own.model.batch:
         raise graph_changed(f"model.batch = {json.dumps(config.model.batch)}", "this task")
 
 
 def graph_changed(began: str, to_clear: str) -> AirflowFailException:
-    """Return the error of a run that can't continue in the current graph.
-
-    Args:
-        began: the knobs with their values at the run's start.
-        to_clear: the task to clear, from `task_to_clear`.
-    """
+    """Return the error of a run that can't continue in the current graph; it `began` with a knob's former value."""
     return AirflowFailException(
         f"benchmark.yaml and the graph have changed since this run began with {began}. "
         f"Restore it and clear {to_clear}, or trigger a new run"
     )
-
-
-def _check_room(path: str, asked: int, room: int) -> None:
-    if asked > room:
-        raise ConfigError(
-            f"{path} = {asked}: the graph has room for {room}. Raise {path} in the benchmark's benchmark.yaml, "
-            "and start the run after Airflow has parsed it again"
-        )
-
-
-def _value(config: TrainConfig, path: str) -> Any:
-    group, key = path.split(".")
-    return getattr(getattr(config, group), key)
 
 
 def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

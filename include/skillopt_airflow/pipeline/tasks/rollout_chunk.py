@@ -1,23 +1,21 @@
 """The tasks that run sandboxes: chunks, the preflight, and batches ahead."""
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from skillopt_airflow.core.run.timeline import MomentKind
 from skillopt_airflow.core.values.types import JsonObject
-from skillopt_airflow.pipeline.tasks.airflow_connections import open_run, signing_store
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.tasks.epochs import task_to_clear
 from skillopt_airflow.pipeline.tasks.stages import moment_at
 from skillopt_airflow.pipeline.tasks.task_errors import check_coverage, fail_on_wrong_input
 from skillopt_airflow.sandbox.operator import RolloutOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow.sdk import Context
-
     from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
     from skillopt_airflow.store.objects import ExchangeFolder
     from skillopt_airflow.training.rollouts.workload import ChunkWorkload
@@ -37,7 +35,7 @@ class RolloutChunk(RolloutOperator):
         self.run = run
         self.chunk = chunk
 
-    def workload(self, context: "Context") -> "ChunkWorkload":
+    def workload(self, context: Context) -> "ChunkWorkload":
         from skillopt_airflow.training.rollouts.workload import ChunkWorkload
 
         ti = context["ti"]
@@ -48,10 +46,14 @@ class RolloutChunk(RolloutOperator):
         return self._work
 
     def exchange(self, name: str) -> "ExchangeFolder":
-        from skillopt_airflow.store.objects import ExchangeFolder
+        from botocore.config import Config
 
-        run = self._work.run
-        return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.sandbox(name))
+        from skillopt_airflow.store.objects import ExchangeFolder, ObjectStore
+
+        run, storage = self._work.run, self._work.run.ref.storage
+        # All regions and servers accept signed URLs in this format.
+        client = AirflowConnections().s3_client(storage, Config(signature_version="s3v4"))
+        return ExchangeFolder(ObjectStore(client, storage.bucket), run.keys.sandbox(name))
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
         """Close the stored parts, store the timing, and ask for a retry if the coverage is too low.
@@ -60,8 +62,13 @@ class RolloutChunk(RolloutOperator):
             AirflowFailException: the first items failed for a common reason, so the others were not tried.
             AirflowException: too many items failed and Airflow may retry; scored items are kept.
         """
-        self._save_timing(seconds)
+        from skillopt_airflow.training.run import timing
+
         work = self._work
+        row = timing.StageTiming(
+            stage=work.stage, started=work.started, ended=time.time(), model=seconds.model, container=seconds.container
+        )
+        timing.save(work.run.store, work.run.keys.moment(work.moment), row, work.index)
         work.close()
         if work.hopeless is not None:
             raise AirflowFailException(
@@ -72,33 +79,14 @@ class RolloutChunk(RolloutOperator):
         check_coverage(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.is_decided()))
         return {"items": tally.planned, "coverage": tally.coverage}
 
-    def _save_timing(self, seconds: "SandboxSeconds") -> None:
-        from skillopt_airflow.training.run import timing
-
-        work = self._work
-        row = timing.StageTiming(
-            stage=work.stage,
-            started=work.started,
-            ended=time.time(),
-            model=seconds.model,
-            container=seconds.container,
-        )
-        timing.save(work.run.store, work.run.keys.moment(work.moment), row, work.index)
-
 
 class Preflight(RolloutChunk):
     """Tries everything that a run uses, with a sandbox."""
 
     def execute(self, context: Any) -> None:
-        """Run the preflight.
-
-        Raises:
-            AirflowFailException: a problem that a retry can't fix.
-            SkillOptError: a service is temporarily unavailable.
-        """
         from skillopt_airflow.training.prepare.preflight import preflight
 
-        def roll_out(chunks: "Sequence[JsonObject]") -> None:
+        def roll_out(chunks: Sequence[JsonObject]) -> None:
             for chunk in chunks:
                 self.chunk = chunk
                 super(Preflight, self).execute(context)

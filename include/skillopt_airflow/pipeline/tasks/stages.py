@@ -11,6 +11,7 @@ from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.airflow_connections import open_run
 from skillopt_airflow.pipeline.tasks.epochs import check_training
 from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
+from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.run.run import TrainingRun
 
 PREPARING = timedelta(hours=6)
@@ -24,7 +25,6 @@ def prepare(benchmark: str) -> list[JsonObject]:
     Pushes the run's reference as XCom `run`, and returns the seed's chunks on the selection split.
     """
     from skillopt_airflow.pipeline.tasks.triggered import after_decline, checked_form, chosen_preset, new_run
-    from skillopt_airflow.store.keys import run_name
     from skillopt_airflow.training.prepare.preparation import prepare_training
 
     context = get_current_context()
@@ -115,9 +115,7 @@ def compare_epochs(run: JsonObject) -> list[JsonObject]:
     """Return the chunks of the sampled training items under the last skills of two epochs."""
     from skillopt_airflow.training.step.epoch_end import compare_epochs
 
-    opened, moment = moment_at(run, "slow_update")
-    check_training(opened.ref.benchmark)
-    return compare_epochs(opened, moment)
+    return compare_epochs(*moment_at(run, "slow_update", begins=True))
 
 
 @task(trigger_rule="none_failed")
@@ -133,9 +131,7 @@ def meta_reflect(run: JsonObject) -> list[JsonObject]:
     """Propose edits from the epoch's accepted and rejected edits."""
     from skillopt_airflow.training.step.epoch_end import meta_reflect
 
-    opened, moment = moment_at(run, "meta_reflect")
-    check_training(opened.ref.benchmark)
-    return meta_reflect(opened, moment)
+    return meta_reflect(*moment_at(run, "meta_reflect", begins=True))
 
 
 @task(trigger_rule="none_failed")
@@ -163,12 +159,17 @@ def report(run: JsonObject) -> JsonObject:
     return {"history": opened.store.address(opened.keys.history), "report": opened.store.address(opened.keys.report)}
 
 
-def moment_at(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]:
-    """Return the step at this position of the DAG run, or the epoch's end of this kind; skip if there is none."""
+def moment_at(ref: JsonObject, at: int | MomentKind, *, begins: bool = False) -> tuple[TrainingRun, Moment]:
+    """Return the step at this position of the DAG run, or the epoch's end of this kind; skip if there is none.
+
+    If the task `begins` new work, its training must still run.
+    """
     run = open_run(ref)
     moment = run.step(at) if isinstance(at, int) else run.epoch_end(at)
     if moment is None:
         raise AirflowSkipException(f"epoch {run.ref.epoch} of this run has nothing at {at}")
+    if begins:
+        check_training(run.ref.benchmark)
     return run, moment
 
 

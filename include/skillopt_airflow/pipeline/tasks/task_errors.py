@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from airflow.providers.common.compat.sdk import redact
+from airflow.sdk import Context
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+from airflow.sdk.execution_time.xcom import XCom
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.errors import UNAVAILABLE, ModelUnreachable, SkillOptError
@@ -21,8 +25,7 @@ from skillopt_airflow.core.values.failure_reasons import RolloutTally, low_cover
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.pipeline.tasks.addresses import run_url
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
+log = logging.getLogger(__name__)
 
 XCOM_KEY = "error"
 MAX_CHARS = 800
@@ -40,10 +43,8 @@ class Failure(NamedTuple):
     """True if a task's retry can't fix it."""
 
 
-def store_error(context: "Context") -> None:
+def store_error(context: Context) -> None:
     """Store a task's final error; Airflow calls this in the task's process."""
-    from airflow.providers.common.compat.sdk import redact
-
     error = context.get("exception")
     # If the process died, Airflow calls this elsewhere, without an error.
     if isinstance(error, BaseException):
@@ -53,8 +54,6 @@ def store_error(context: "Context") -> None:
 
 def failed_tasks(dag_id: str, run_id: str) -> Failure:
     """Return the failed tasks of a DAG run and their errors."""
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
     states = RuntimeTaskInstance.get_task_states(dag_id, run_ids=[run_id]).get(run_id, {})
     failed = sorted(task for task, state in states.items() if state == "failed")
     if not failed:
@@ -78,8 +77,6 @@ def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, F
 
 def _error(dag_id: str, run_id: str, task: str) -> Failure | None:
     """Return the error of a task by Airflow's name of it: `<task>_<index>` for a mapped one."""
-    from airflow.sdk.execution_time.xcom import XCom
-
     found = XCom.get_one(key=XCOM_KEY, dag_id=dag_id, task_id=task, run_id=run_id)
     mapped, _, index = task.rpartition("_")
     if found is None and mapped and index.isdecimal():
@@ -95,17 +92,11 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-log = logging.getLogger(__name__)
-
-
 @contextmanager
 def fail_on_wrong_input(*, awaits_models: bool = False) -> Iterator[None]:
-    """Fail the task without retries on errors that a retry can't fix.
+    """Fail the task without retries on errors that a retry can't fix; a store, engine or model may fail temporarily.
 
-    Temporary failures of a store, engine or model are retried.
-
-    Args:
-        awaits_models: also retry if nothing answers at a model's URL; otherwise the URL is probably wrong.
+    If nothing answers at a model's URL, the URL is probably wrong, unless the task `awaits_models`.
     """
     try:
         yield
@@ -116,11 +107,7 @@ def fail_on_wrong_input(*, awaits_models: bool = False) -> Iterator[None]:
 
 
 def check_coverage(tally: RolloutTally, wanted: float, *, may_retry: bool) -> None:
-    """Log the outcome of a task's rollouts; ask for a retry if the coverage is too low.
-
-    Raises:
-        AirflowException: the coverage is too low and Airflow may retry; the message names the reason.
-    """
+    """Log the outcome of rollouts. Raises AirflowException if the coverage is too low and Airflow may retry."""
     log.info("%s", tally)
     if tally.cuts:
         log.warning("%s", tally.cuts)
@@ -135,13 +122,11 @@ def check_coverage(tally: RolloutTally, wanted: float, *, may_retry: bool) -> No
 
 MAX_SECONDS = 20
 """Time limit of an alert; Airflow ends its process soon after."""
-
-
 LATE = timedelta(hours=6)
 """Delay after a night is queued."""
 
 
-def failure_callback(config: TrainConfig) -> "Callable[[Context], None] | None":
+def failure_callback(config: TrainConfig) -> Callable[[Context], None] | None:
     """Return the callback for failed DAG runs; None without alerts."""
     return None if config.alerts.conn_id is None else partial(send_failure_alert, config.alerts.conn_id)
 
@@ -158,13 +143,12 @@ def late_alert(config: TrainConfig) -> DeadlineAlert | None:
     )
 
 
-def send_failure_alert(conn_id: str, context: "Context") -> None:
+def send_failure_alert(conn_id: str, context: Context) -> None:
     """Send an alert about a failed run, its failed tasks and errors; runs in Airflow's callback process."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
     dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
-    failed = failed_tasks(dag_id, run_id).words
-    why = failed if failed else f"no task failed: {context.get('reason')}"
+    why = failed_tasks(dag_id, run_id).words or f"no task failed: {context.get('reason')}"
     message = _message(dag_id, run_id, f"failed; {why}")
     HttpNotifier(http_conn_id=conn_id, json=message, extra_options={"timeout": MAX_SECONDS}).notify(context)
 

@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
+
+from airflow.sdk import Context
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config.harnesses import HARNESSES, HarnessName
@@ -25,9 +27,6 @@ from skillopt_airflow.training.prepare.preparation import check_priced
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRef
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
 log = logging.getLogger(__name__)
 
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
@@ -40,31 +39,17 @@ WHERE_PRESETS_ARE = "preset is a field of trainings of benchmarks that have pres
 
 
 def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[TrainingRun, TrainConfig]:
-    """Return a new run and its configuration from the form.
-
-    Args:
-        form: the fields, by dotted path, and `overrides`.
-
-    Raises:
-        SkillOptError: the form is invalid.
-    """
+    """Return a new run and its configuration from the form. Raises SkillOptError if the form is invalid."""
     config = form_config(benchmark, form)
-    ref = RunRef(benchmark=benchmark, run=name, storage=config.storage)
-    run = open_run(ref)
+    run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
     check_batch(config, benchmarks.load(benchmark, config.task))
     return run, config
 
 
-def checked_form(context: "Context") -> Mapping[str, Any]:
-    """Return the DAG run's form after checking the conf.
-
-    Airflow ignores conf keys that aren't Params; a run must not.
-
-    Raises:
-        ConfigError: the message names the unknown keys, and the fields of a short form.
-    """
-    conf, form = context["dag_run"].conf, context["dag"].params
-    unknown = sorted(set({} if conf is None else conf) - set(form) - ADDED_BY_AIRFLOW)
+def checked_form(context: Context) -> Mapping[str, Any]:
+    """Return the DAG run's form. Raises ConfigError for a key of the conf without a Param, which Airflow ignores."""
+    form = context["dag"].params
+    unknown = sorted(set(context["dag_run"].conf or {}) - set(form) - ADDED_BY_AIRFLOW)
     if unknown:
         allowed = (
             f"allowed here: {', '.join(form)}"
@@ -104,17 +89,17 @@ def form_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     check_search(config.search, adapter)
     check_judge(config.evaluation, adapter)
     check_data(benchmark, config)
-    named: dict[str, str | None] = {
+    named = {
         "target": connection.model_name(model.target_conn_id, model.target),
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),
+        # A run that scores by rules only has no judge.
+        "judge": None if judge_use(config.evaluation, adapter) == "rules" else _judge_model(model),
     }
-    # A run that scores by rules only has no judge.
-    named["judge"] = None if judge_use(config.evaluation, adapter) == "rules" else _judge_model(model)
     return config.model_copy(update={"model": model.model_copy(update=named)})
 
 
 def cell_config(benchmark: str, config: TrainConfig, target: str, harness: HarnessName) -> TrainConfig:
-    """Return a complete configuration with another target and harness; raise like `configured`."""
+    """Return a complete configuration with another target and harness; raise like `form_config`."""
     asked = read_config(config.model_dump(), {"model": {"target": target, "harness": harness}})
     _check_harness_of_image(asked, config)
     model, adapter = asked.model, benchmarks.load(benchmark, asked.task)
@@ -140,24 +125,19 @@ def _check_harness_of_image(asked: TrainConfig, own: TrainConfig) -> None:
 
 
 def _judge_model(model: ModelGroup) -> str:
-    """Return the judge model."""
     conn_id = judge_conn_id(model)
     of_optimizer = model.optimizer if conn_id == model.optimizer_conn_id else None
     return connection.model_name(conn_id, of_optimizer if model.judge is None else model.judge)
 
 
 def chosen_preset(benchmark: str, form: Mapping[str, Any]) -> Preset | None:
-    """Return the preset of a training's form; None if it names none.
-
-    Raises:
-        ConfigError: the benchmark has no such preset.
-    """
+    """Return the preset of a training's form; None if it names none. Raises ConfigError for an unknown preset."""
     name = form.get("preset")
     return None if name is None else preset_of(benchmark, str(name))
 
 
 def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
-    """Return a night's configuration, with the form's target if set; raise like `configured`."""
+    """Return a night's configuration, with the form's target if set; raise like `form_config`."""
     asked: Mapping[str, Any] = form["overrides"] or {}
     if form["target"] is not None:
         asked = {**asked, "model.target": form["target"]}
@@ -189,11 +169,9 @@ def publishing_ref(run: TrainingRun, target: str | None, overrides: Mapping[str,
         ModelConnectionError: the connection doesn't provide the model.
         ModelUnavailable: the server doesn't answer now.
     """
-    asked = {} if overrides is None else dict(overrides)
-    late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
-    is_other = target not in (None, run.config.model.target)
-    of_target = ("model.target_conn_id", *(OF_ANOTHER_TARGET if is_other else ()))
-    late |= {path: value for path, value in asked.items() if path in of_target}
+    asked, is_other = overrides or {}, target not in (None, run.config.model.target)
+    allowed = ("budget", "sandbox", "model.target_conn_id", *(OF_ANOTHER_TARGET if is_other else ()))
+    late = {path: value for path, value in asked.items() if path in allowed or path.partition(".")[0] in allowed}
     known = {path for path in asked if path.partition(".")[0] in ("publishing", "storage")}
     if others := sorted(asked.keys() - late.keys() - known):
         raise ConfigError(
@@ -219,12 +197,9 @@ def publishing_ref(run: TrainingRun, target: str | None, overrides: Mapping[str,
         return run.ref
     named = config.model_copy(update={"model": model.model_copy(update={"target": name})})
     # Prices that were unknown at the start may be known now, or be in the overrides.
-    found, settled = run.connections.prices(named), run.record.prices
-    prices = {
-        **found,
-        **{role: price for role, price in settled.items() if price is not None},
-        "target": found["target"],
-    }
+    found = run.connections.prices(named)
+    settled = {role: price for role, price in run.record.prices.items() if price is not None}
+    prices = {**found, **settled, "target": found["target"]}
     check_priced(config, prices)
     return run.ref.model_copy(update={"overrides": late, "prices": prices})
 
@@ -245,10 +220,9 @@ def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
     Raises:
         ConfigError: an unknown key, an invalid or fixed value, or no approval where the run or benchmark requires it.
     """
-    overrides = {} if asked["overrides"] is None else asked["overrides"]
     fields, late = (
         {path: value for path, value in knobs.items() if path.partition(".")[0] == "publishing"}
-        for knobs in (asked, overrides)
+        for knobs in (asked, asked["overrides"] or {})
     )
     publishing = params.run_config(run.config, {**fields, "overrides": late}).publishing
     # The benchmark may require approval now, though it didn't when the run began.
