@@ -37,7 +37,15 @@ async def post(gateway: str, path: str, body: bytes, timeout: float) -> Answer:
         reader, writer = await _connect(gateway)
         try:
             http = h11.Connection(h11.CLIENT)
-            for event in (_request(gateway, path, len(body)), h11.Data(body), h11.EndOfMessage()):
+            headers = [
+                ("host", urlsplit(gateway).netloc or "gateway"),
+                ("accept", "application/json"),
+                ("connection", "close"),
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+            ]
+            request = h11.Request(method="POST", target=path, headers=headers)
+            for event in (request, h11.Data(body), h11.EndOfMessage()):
                 writer.write(http.send(event) or b"")
             await writer.drain()
             return await _answer(http, reader)
@@ -54,17 +62,6 @@ async def _connect(gateway: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
         return await asyncio.open_unix_connection(gateway)
     url = urlsplit(gateway)
     return await asyncio.open_connection(url.hostname, url.port or 80)
-
-
-def _request(gateway: str, path: str, length: int) -> h11.Request:
-    headers = {
-        "host": urlsplit(gateway).netloc or "gateway",
-        "accept": "application/json",
-        "connection": "close",
-        "content-type": "application/json",
-        "content-length": str(length),
-    }
-    return h11.Request(method="POST", target=path, headers=[*headers.items()])
 
 
 async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> Answer:

@@ -26,15 +26,11 @@ def check_tools(benchmark: Benchmark) -> None:
 
 
 def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
-    """Check that the harness can run the benchmark's items.
-
-    Raises:
-        ConfigError: with the key and a remedy.
-    """
+    """Raise ConfigError if the harness can't run the benchmark's items."""
     harness = HARNESSES[model.harness]
     is_agent = harness.needs_tools or harness.is_cli
+    agents = " or ".join(name for name, one in HARNESSES.items() if one.needs_tools or one.is_cli)
     if isinstance(benchmark, DeclaredFilesTask) and benchmark.needs_agent and not is_agent:
-        agents = " or ".join(name for name, one in HARNESSES.items() if one.needs_tools or one.is_cli)
         raise ConfigError(
             f"model.harness = {model.harness!r}: the items have files (task.files), which only an agent can read. Set "
             f"model.harness to {agents}"
@@ -46,7 +42,6 @@ def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
             f"from their process. Set model.harness to {others}"
         )
     if isinstance(benchmark, JudgesRepository) and not is_agent:
-        agents = " or ".join(name for name, one in HARNESSES.items() if one.needs_tools or one.is_cli)
         raise ConfigError(
             f"model.harness = {model.harness!r}: the items are repositories, in which only an agent can work. Set "
             f"model.harness to {agents}"

@@ -26,13 +26,23 @@ from skillopt_airflow.core.values.types import JsonObject, files_to_score
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.gateway_call import post
 from skillopt_airflow.tasks.corpus import FoundDocument, Ranking
-from skillopt_airflow.tasks.protocols import Corpus, Workspace
+from skillopt_airflow.tasks.protocols import Workspace
 from skillopt_airflow.tasks.repository_tests import MAX_PATCH_BYTES, PATCH_FILE
 
 ITEM = Path("/opt/item")
 WORK = Path("/work")
 REPOSITORY_SECONDS = 120
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+PASSED_VARIABLES = ("PATH", "PYTHONPATH")
+"""Variables that the target's code inherits."""
+CODE_VARIABLES = {
+    "LANG": "C.UTF-8",
+    # Keep the output from before a timeout.
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # numpy would start one thread per CPU of the host, and threads count towards the process limit.
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 MAX_FOUND = 5
 """Results of a search in the item's documents."""
@@ -77,15 +87,11 @@ class Repository:
     def environment(self, home: str) -> dict[str, str]:
         """Return the environment of a command: the repository's packages, and none of this program's variables."""
         roots = json.loads((self.item / "item.json").read_text())["import_roots"]
-        return {
+        return CODE_VARIABLES | {
             "PATH": f"{self.item / 'venv' / 'bin'}:{SYSTEM_PATH}",
             "PYTHONPATH": ":".join(str(self.folder / root) for root in roots),
             "VIRTUAL_ENV": str(self.item / "venv"),
             "HOME": home,
-            "LANG": "C.UTF-8",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OPENBLAS_NUM_THREADS": "1",
             "GIT_PAGER": "cat",
             "PAGER": "cat",
         }
@@ -159,30 +165,21 @@ class WebSearch:
 
     async def search(self, query: str) -> Sequence[FoundDocument]:
         """Return the first results of a query. Raises SearchUnavailable, or DataError if the query is invalid."""
-        results = _RESULTS.validate_python((await self._request({"query": query}))["results"])
+        try:
+            answer = await post(self._gateway, "/search", json.dumps({"query": query}).encode(), self._patience)
+            document: JsonObject = json.loads(answer.body)
+        except (OSError, ValueError) as error:
+            raise self._fail(f"the gateway does not answer: {type(error).__name__}") from error
+        if answer.status != 200:
+            why = str(document.get("error", answer.status))
+            raise DataError(why) if answer.status in (400, 429) else self._fail(why)
+        results = _RESULTS.validate_python(document["results"])
         self.results += results
         return results
-
-    async def _request(self, body: JsonObject) -> JsonObject:
-        try:
-            answer = await post(self._gateway, "/search", json.dumps(body).encode(), self._patience)
-            document: JsonObject = json.loads(answer.body)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise self._fail(f"the gateway does not answer: {type(error).__name__}") from error
-        if answer.status == 200:
-            return document
-        why = str(document.get("error", answer.status))
-        raise DataError(why) if answer.status in (400, 429) else self._fail(why)
 
     def _fail(self, why: str) -> SearchUnavailable:
         self.failure = why
         return SearchUnavailable(why)
-
-
-def best_documents(query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
-    """Return the best documents for a query, by BM25 of title and text."""
-    ranking = Ranking(f"{one.title} {one.text}" for one in documents)
-    return [documents[place] for place in ranking.best(query, MAX_FOUND)]
 
 
 @dataclass
@@ -227,7 +224,7 @@ async def execute(command: Sequence[str], cwd: str, env: Mapping[str, str], time
     process = subprocess.Popen(  # noqa: ASYNC220, S603, RUF100
         command,
         cwd=cwd,
-        env=dict(env),
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -311,10 +308,6 @@ def _end(status: int | None, timeout: float, *, in_time: bool) -> str:
     return f"[exit status {status}]"
 
 
-PASSED_VARIABLES = ("PATH", "PYTHONPATH")
-"""Variables that the target's code inherits."""
-
-
 class ItemFolders:
     """A `Workspace` with the item's files and a folder for the target's files."""
 
@@ -348,8 +341,11 @@ class ItemFolders:
         return Path(self.inputs, name).read_bytes()
 
     async def search(self, query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
-        """Return the results of the run's search, or the best of the item's documents without one."""
-        return best_documents(query, documents) if self._web is None else await self._web.search(query)
+        """Return the results of the run's search; without one, the best of the item's documents, by BM25."""
+        if self._web is not None:
+            return await self._web.search(query)
+        ranking = Ranking(f"{one.title} {one.text}" for one in documents)
+        return [documents[place] for place in ranking.best(query, MAX_FOUND)]
 
     async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
         """Return the text of a search result by its URL, or of the item's document without a search."""
@@ -370,7 +366,8 @@ class ItemFolders:
                 program = Path(scratch) / "program.py"
                 program.write_bytes(code.encode(errors="replace"))
                 command = [sys.executable, str(program)]
-                return await execute(command, self.outputs, self._environment(scratch), self._code_timeout)
+                env = CODE_VARIABLES | folder_variables(self, scratch)
+                return await execute(command, self.outputs, env, self._code_timeout)
         except OSError as error:
             return f"[the program could not be started: {error}]"
 
@@ -405,24 +402,12 @@ class ItemFolders:
             # Not in the folder for temporary files, which is small and may be full.
             (outputs / PATCH_FILE).write_bytes(self._repository.patch(outputs))
 
-    def _environment(self, home: str) -> dict[str, str]:
-        passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
-        return passed | {
-            "INPUTS": self.inputs,
-            "OUTPUTS": self.outputs,
-            **corpus_variable(self.corpus),
-            "HOME": home,
-            "LANG": "C.UTF-8",
-            # Keep the output from before a timeout.
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            # numpy would start one thread per CPU of the host, and threads count towards the process limit.
-            "OPENBLAS_NUM_THREADS": "1",
-        }
 
-
-def corpus_variable(corpus: Corpus) -> dict[str, str]:
-    return {"CORPUS": corpus.folder} if corpus.folder else {}
+def folder_variables(workspace: Workspace, home: str) -> dict[str, str]:
+    """Return the variables with the item's folders, and those that the target's code inherits."""
+    passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+    corpus = {"CORPUS": workspace.corpus.folder} if workspace.corpus.folder else {}
+    return passed | corpus | {"INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs, "HOME": home}
 
 
 def has_output(workspace: Workspace) -> bool:
