@@ -189,9 +189,9 @@ def test_read_the_provider_key(attack):
 
 def test_read_another_runs_files(attack):
     with open_task_folder() as other:
-        (other.path / "secret").write_text("secret-of-another-run")
+        (other / "secret").write_text("secret-of-another-run")
         broken = attack(
-            FIND + f"row([found, attempt(lambda: os.listdir({str(other.path)!r})), os.listdir('/proc/1/task')])",
+            FIND + f"row([found, attempt(lambda: os.listdir({str(other)!r})), os.listdir('/proc/1/task')])",
             public=needles(run="secret-of-another-run", neighbour="row('fine')"),
         ).run()
     found, listing, tasks = broken.answer

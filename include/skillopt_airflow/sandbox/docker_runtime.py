@@ -57,7 +57,7 @@ from skillopt_airflow.sandbox.kubernetes.pod import (
     workload_label,
 )
 from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges, Secrets, open_remote_folder, task_gateway
-from skillopt_airflow.sandbox.staging import Files, TaskFolder, stage_corpus
+from skillopt_airflow.sandbox.staging import Files, container_folder, stage_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 
 MAX_ENTRIES = 10_000
@@ -76,20 +76,15 @@ log = logging.getLogger(__name__)
 class DockerRuntime:
     client: Any
     workload: Workload
-    folder: TaskFolder
+    folder: Path
     attempt: int
     stopped: threading.Event
 
-    @cached_property
-    def labels(self) -> dict[str, str]:
-        own = {ATTEMPT_LABEL: str(self.attempt), FOLDER_LABEL: str(self.folder.path)}
-        return identity(self.workload.labels) | own | self._expiry()
-
     def at_once(self) -> int:
-        if not self.workload.one_item_each:
+        workload = self.workload
+        if not workload.one_item_each:
             return 1
         memory = int(self.client.info()["MemTotal"])
-        workload = self.workload
         return parallel_containers(workload.limits, workload.settings.concurrency, workload.run_concurrency, memory)
 
     @contextmanager
@@ -104,7 +99,7 @@ class DockerRuntime:
         workload, image = self.workload, self._image(items)
         calls = 1 if workload.one_item_each else workload.settings.concurrency
         with (
-            self.folder.container(str(number), workload, items, files) as staged,
+            container_folder(self.folder / str(number), workload, items, files) as staged,
             self._gateway.listening(staged.socket, calls),
         ):
             mounts = [
@@ -124,26 +119,24 @@ class DockerRuntime:
         with suppress(DockerException, RequestException):
             remove_all(self.client, identity(self.workload.labels))
 
-    def _expiry(self) -> dict[str, str]:
-        limits, items = self.workload.limits, self.workload.items
-        repositories = sum(item.image is not None for item in items)
-        return expiry(task_seconds(limits, len(items)) + repositories * repository_seconds(limits))
-
     def _image(self, items: Sequence[Item]) -> str:
         return self._images.target_image(items[0]) if self.workload.one_item_each else self.workload.image
 
     def _plan(self, number: int, image: str, mounts: Sequence[Any] = ()) -> Plan:
-        workload = self.workload
+        workload, limits = self.workload, self.workload.limits
+        repositories = sum(item.image is not None for item in workload.items)
+        seconds = task_seconds(limits, len(workload.items)) + repositories * repository_seconds(limits)
         # The expiry starts now, because building the image may take longer than the task.
-        labels = self.labels | self._expiry()
+        labels = identity(workload.labels) | expiry(seconds)
+        labels |= {ATTEMPT_LABEL: str(self.attempt), FOLDER_LABEL: str(self.folder)}
         if workload.one_item_each:
             labels[ITEM_LABEL] = str(number)
-        return Plan(image, workload.limits, labels, mounts, has_repository=image != workload.image)
+        return Plan(image, limits, labels, mounts, has_repository=image != workload.image)
 
     @cached_property
     def _corpus(self) -> Path | None:
         corpus = self.workload.corpus
-        return None if corpus is None else stage_corpus(corpus, self.folder.path.parent)
+        return None if corpus is None else stage_corpus(corpus, self.folder.parent)
 
     @cached_property
     def _images(self) -> ItemImages:
@@ -154,7 +147,7 @@ class DockerRuntime:
 @contextmanager
 def open_runtime(
     workload: Workload,
-    folder: TaskFolder,
+    folder: Path,
     attempt: int,
     docker_url: str | None,
     exchanges: Exchanges,
@@ -205,7 +198,7 @@ class RemoteRuntime(DockerRuntime):
         workload, image = self.workload, self._image(items)
         exchange = self.exchanges(f"{self._name}/{self.attempt}-{number}-{os.urandom(3).hex()}")
         with (
-            self.folder.container(str(number), workload, items, files) as staged,
+            container_folder(self.folder / str(number), workload, items, files) as staged,
             open_remote_folder(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (
                 folder,
                 secrets,

@@ -94,36 +94,31 @@ class ContainerFolder:
         """Copy the container's output to `outputs`, unless the container writes there itself."""
 
 
-class TaskFolder:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @contextmanager
-    def container(
-        self, name: str, workload: Workload, items: Sequence[Item], files: Files
-    ) -> Iterator[ContainerFolder]:
-        made = ContainerFolder(self.path / name)
-        try:
-            for folder in (made.path, made.inputs, made.outputs, made.gateway):
-                _make(folder)
-            write_inputs(workload, items, made.inputs)
-            write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
-            # Writable by any user in the container; on the host, only the worker's user can enter the task's folder.
-            for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
-                folder.mkdir(exist_ok=True)
-                folder.chmod(0o777)
-            for folder in (made.sealed, *made.sealed.glob("*")) if workload.seals_files else ():
-                folder.chmod(0o777)
-            yield made
-        finally:
-            _remove(made.path)
+@contextmanager
+def container_folder(path: Path, workload: Workload, items: Sequence[Item], files: Files) -> Iterator[ContainerFolder]:
+    """Create the folders of a container with its inputs, and remove them afterwards."""
+    made = ContainerFolder(path)
+    try:
+        for folder in (made.path, made.inputs, made.outputs, made.gateway):
+            _make(folder)
+        write_inputs(workload, items, made.inputs)
+        write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
+        # Writable by any user in the container; on the host, only the worker's user can enter the task's folder.
+        for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o777)
+        for folder in (made.sealed, *made.sealed.glob("*")) if workload.seals_files else ():
+            folder.chmod(0o777)
+        yield made
+    finally:
+        _remove(made.path)
 
 
 @contextmanager
-def open_task_folder() -> Iterator[TaskFolder]:
+def open_task_folder() -> Iterator[Path]:
     remove_abandoned(Path(_short_folder()))
     with temporary_folder() as path:
-        yield TaskFolder(path)
+        yield path
 
 
 @contextmanager

@@ -1,16 +1,15 @@
 """Pods on a Kubernetes cluster as a task's sandboxes."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from tenacity import (
@@ -24,7 +23,7 @@ from tenacity import (
 from tenacity.nap import sleep_using_event
 
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
-from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.core.values.types import Item, JsonObject, ModelCall
 from skillopt_airflow.sandbox.docker.container import capped, identity, lines
 from skillopt_airflow.sandbox.docker.limits import MAX_LOG_BYTES, MEGABYTE
 from skillopt_airflow.sandbox.kubernetes.pod import (
@@ -41,16 +40,9 @@ from skillopt_airflow.sandbox.kubernetes.pod import (
     secret_manifest,
     workload_label,
 )
-from skillopt_airflow.sandbox.kubernetes.remote_folder import open_remote_folder, url_seconds
-from skillopt_airflow.sandbox.staging import ContainerFolder
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from skillopt_airflow.core.values.types import Item, ModelCall
-    from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges
-    from skillopt_airflow.sandbox.staging import Files, TaskFolder
-    from skillopt_airflow.sandbox.task_workload import Corpus, Workload
+from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges, Secrets, open_remote_folder, url_seconds
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, container_folder
+from skillopt_airflow.sandbox.task_workload import Workload
 
 POLL_SECONDS = 1.0
 RETRY_SECONDS = 300.0
@@ -79,8 +71,7 @@ class Pod:
     client: Any
     plan: PodPlan
     folder: ContainerFolder
-    secrets: tuple[JsonObject, JsonObject]
-    """For the gateway and for the courier."""
+    secrets: Secrets
     stopped: threading.Event
     _made: bool = False
 
@@ -198,19 +189,6 @@ def _create(create: Callable[..., Any], namespace: str, manifest: JsonObject) ->
         return None
 
 
-def remove_pods(client: Any, namespace: str, same: str, installation: str) -> int:
-    """Remove the pods that match the label selector `same`, and expired ones of `installation`; return the number."""
-    with cluster_errors(namespace):
-        left = {pod.metadata.name for pod in client.list_namespaced_pod(namespace, label_selector=same).items}
-        for pod in client.list_namespaced_pod(namespace, label_selector=installation).items:
-            expires = (pod.metadata.labels or {}).get(EXPIRES_LABEL, "")
-            if expires.isdecimal() and int(expires) < time.time():
-                left.add(pod.metadata.name)
-        for name in sorted(left):
-            remove_pod(client, namespace, name)
-    return len(left)
-
-
 def remove_pod(client: Any, namespace: str, name: str, *, at_once: bool = True) -> None:
     """Remove a pod and its Secret, if they still exist."""
     from kubernetes.client.exceptions import ApiException
@@ -288,27 +266,12 @@ def _conditions(status: Mapping[str, Any]) -> str:
     return "; ".join(messages) or str(status.get("phase"))
 
 
-@contextmanager
-def open_runtime(
-    workload: Workload, folder: TaskFolder, attempt: int, exchanges: Exchanges, stopped: threading.Event
-) -> Iterator[PodRuntime]:
-    """Yield the runtime of the workload's cluster, after removing what killed tasks left there and in the store."""
-    hook = KubernetesHook(conn_id=workload.limits.conn_id or KubernetesHook.default_conn_name)
-    namespace = hook.get_namespace() or hook.DEFAULT_NAMESPACE
-    with cluster_errors(namespace):
-        client = hook.core_v1_client
-    runtime = PodRuntime(client, namespace, workload, folder, attempt, exchanges, stopped)
-    runtime.remove_all()
-    exchanges(workload_label(identity(workload.labels))).clear()
-    yield runtime
-
-
 @dataclass
 class PodRuntime:
     client: Any
     namespace: str
     workload: Workload
-    folder: TaskFolder
+    folder: Path
     attempt: int
     exchanges: Exchanges
     stopped: threading.Event
@@ -330,10 +293,13 @@ class PodRuntime:
         name = f"skillopt-{self._label}-{self.attempt}-{number}-{os.urandom(3).hex()}"
         exchange = self.exchanges(f"{self._label}/{name}")
         labels = pod_labels(self._identity, time.time() + url_seconds(workload, len(items)))
-        room = _disk_bytes(workload.corpus) // MEGABYTE
-        plan = PodPlan(name, self.namespace, workload.image, workload.limits, len(items), labels, room)
+        corpus_mb = 0
+        if workload.corpus is not None:
+            # On disk, each file and its folder take whole blocks.
+            corpus_mb = 1 + sum(file.size + 2 * BLOCK for file in workload.corpus.manifest.files) // MEGABYTE
+        plan = PodPlan(name, self.namespace, workload.image, workload.limits, len(items), labels, corpus_mb)
         with (
-            self.folder.container(str(number), workload, items, files) as staged,
+            container_folder(self.folder / str(number), workload, items, files) as staged,
             open_remote_folder(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (
                 folder,
                 secrets,
@@ -342,15 +308,32 @@ class PodRuntime:
             yield Pod(self.client, plan, folder, secrets, self.stopped)
 
     def remove_all(self) -> None:
-        same = f"{WORKLOAD_LABEL}={self._label}"
-        installation = f"{INSTALLATION_LABEL}={installation_label(self._identity)}"
-        left = remove_pods(self.client, self.namespace, same, installation)
+        """Remove the pods of this task, and expired ones of this installation."""
+        with cluster_errors(self.namespace):
+            left = {pod.metadata.name for pod in self._pods(WORKLOAD_LABEL, self._label)}
+            for pod in self._pods(INSTALLATION_LABEL, installation_label(self._identity)):
+                expires = (pod.metadata.labels or {}).get(EXPIRES_LABEL, "")
+                if expires.isdecimal() and int(expires) < time.time():
+                    left.add(pod.metadata.name)
+            for name in sorted(left):
+                remove_pod(self.client, self.namespace, name)
         if left:
-            log.info("Removed %d pods of this task or of killed tasks", left)
+            log.info("Removed %d pods of this task or of killed tasks", len(left))
+
+    def _pods(self, label: str, value: str) -> Any:
+        return self.client.list_namespaced_pod(self.namespace, label_selector=f"{label}={value}").items
 
 
-def _disk_bytes(corpus: Corpus | None) -> int:
-    """Return the bytes of a corpus on disk, with whole blocks for each file and its folder."""
-    if corpus is None:
-        return 0
-    return MEGABYTE + sum(file.size + 2 * BLOCK for file in corpus.manifest.files)
+@contextmanager
+def open_runtime(
+    workload: Workload, folder: Path, attempt: int, exchanges: Exchanges, stopped: threading.Event
+) -> Iterator[PodRuntime]:
+    """Yield the runtime of the workload's cluster, after removing what killed tasks left there and in the store."""
+    hook = KubernetesHook(conn_id=workload.limits.conn_id or KubernetesHook.default_conn_name)
+    namespace = hook.get_namespace() or hook.DEFAULT_NAMESPACE
+    with cluster_errors(namespace):
+        client = hook.core_v1_client
+    runtime = PodRuntime(client, namespace, workload, folder, attempt, exchanges, stopped)
+    runtime.remove_all()
+    exchanges(workload_label(identity(workload.labels))).clear()
+    yield runtime
