@@ -14,7 +14,7 @@ from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.values.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox.docker.limits import MEGABYTE
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, open_task_folder
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, temporary_folder
 from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload, union_seconds
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 
@@ -316,7 +316,7 @@ def _run(
         log.info("All %d open items were left out: they can no longer change the decision", len(workload.items))
         return SandboxSeconds(wall=0.0, model=0.0)
     clock = time.monotonic()
-    with open_task_folder() as folder, open_runtime(folder) as runtime:
+    with temporary_folder() as folder, open_runtime(folder) as runtime:
         watcher = Watcher(workload, stopped)
         try:
             with runtime.serving(watcher.on_call), watcher.running():

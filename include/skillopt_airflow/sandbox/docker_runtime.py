@@ -167,12 +167,11 @@ def open_runtime(
             log.warning("Removed %d containers of killed tasks", left)
         # The run has pinned its image, so nothing newer is pulled.
         docker_connection.ensure_image(client, workload.image)
-        runtime = DockerRuntime(client, workload, folder, attempt, stopped)
-        if not engine.shares_files:
-            runtime = RemoteRuntime(
-                client, workload, folder, attempt, stopped, exchanges=exchanges, network=engine.network
-            )
-        yield runtime
+        given = (client, workload, folder, attempt, stopped)
+        if engine.shares_files:
+            yield DockerRuntime(*given)
+        else:
+            yield RemoteRuntime(*given, exchanges=exchanges, network=engine.network)
 
 
 @dataclass(kw_only=True)

@@ -47,11 +47,8 @@ class RolloutOperator(BaseOperator):
     def execute(self, context: Any) -> Any:
         workload = self.workload(context)
         attempt = context["ti"].try_number if "ti" in context else 1
-
-        def open_runtime(folder: Path) -> AbstractContextManager[Runtime]:
-            return self.open_runtime(workload, folder, attempt)
-
-        return self.result(workload, run_workload(workload, open_runtime, self._stopped))
+        seconds = run_workload(workload, lambda folder: self.open_runtime(workload, folder, attempt), self._stopped)
+        return self.result(workload, seconds)
 
     @contextmanager
     def open_runtime(self, workload: Workload, folder: Path, attempt: int) -> Iterator[Runtime]:

@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from skillopt_airflow.core.errors import SandboxError
@@ -43,45 +42,24 @@ NAME_CHARS = 32
 log = logging.getLogger(__name__)
 
 
-@dataclass
 class ContainerFolder:
     """The worker's side of one container's folders."""
 
-    path: Path
-    ended: bool = False
-    """True once the container has ended, so the next `fetch` is the last."""
-    corpus: Path | None = None
-    """The worker's folder of the run's corpus, for a program that mounts nothing."""
-
-    @property
-    def inputs(self) -> Path:
-        return self.path / "in"
-
-    @property
-    def outputs(self) -> Path:
-        return self.path / "out"
-
-    @property
-    def gateway(self) -> Path:
-        """Folder of the container's socket. It's read-only there, but a socket in it accepts connections."""
-        return self.path / "gateway"
-
-    @property
-    def socket(self) -> Path:
-        return self.gateway / "model.sock"
-
-    @property
-    def files(self) -> Path:
-        return self.outputs / "files"
-
-    @property
-    def sealed(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ended = False
+        """True once the container has ended, so the next `fetch` is the last."""
+        self.corpus: Path | None = None
+        """The worker's folder of the run's corpus, for a program that mounts nothing."""
+        self.inputs = path / "in"
+        self.outputs = path / "out"
+        self.trajectories = self.outputs / "trajectories.jsonl"
+        self.files = self.outputs / "files"
+        self.sealed = self.outputs / SEALED
         """Folder of the worlds' files, which the program reads and removes before the first item starts."""
-        return self.outputs / SEALED
-
-    @property
-    def trajectories(self) -> Path:
-        return self.outputs / "trajectories.jsonl"
+        self.gateway = path / "gateway"
+        """Folder of the container's socket. It's read-only there, but a socket in it accepts connections."""
+        self.socket = self.gateway / "model.sock"
 
     def release(self, count: int) -> None:
         """Let the program start its first `count` items; without a call, it may start all of them."""
@@ -115,15 +93,9 @@ def container_folder(path: Path, workload: Workload, items: Sequence[Item], file
 
 
 @contextmanager
-def open_task_folder() -> Iterator[Path]:
-    remove_abandoned(Path(_short_folder()))
-    with temporary_folder() as path:
-        yield path
-
-
-@contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Create a temporary folder and remove it afterwards; if the task is killed, `sweep` removes it later."""
+    """Create a temporary folder and remove it afterwards; if the task is killed, a later task removes it."""
+    remove_abandoned(Path(_short_folder()))
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder()))
     try:
         with (path / LOCK_FILE).open("w") as held:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, cast
 
 from pydantic import ValidationError
 
@@ -272,7 +272,7 @@ def extract(chunks: Iterable[bytes], folder: Path) -> None:
         OSError: a path is outside the folder, or it isn't a tar.
     """
     try:
-        with tarfile.open(fileobj=_Stream(chunks), mode="r|") as tar:
+        with tarfile.open(fileobj=cast("IO[bytes]", _Chunks(chunks)), mode="r|") as tar:
             # Python before 3.11.4, such as Debian 12's, has no filters and rejects the argument.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
             tar.extractall(folder)  # noqa: S202 - trusted
@@ -301,22 +301,14 @@ def unpack(body: bytes, folder: Path, limit: int) -> None:
         log.warning("Refused %d files of the container's output, such as %r", len(refused), named)
 
 
-class _Stream(io.RawIOBase):
+class _Chunks:
+    """What tarfile needs of a stream: `read` may return any number of bytes, and none at the end."""
+
     def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._rest = b""
+        self._chunks = filter(None, chunks)
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
-        while not self._rest:
-            if (chunk := next(self._chunks, None)) is None:
-                return 0
-            self._rest = chunk
-        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(part)] = part
-        return len(part)
+    def read(self, size: int) -> bytes:
+        return next(self._chunks, b"")
 
 
 def _as_root(member: tarfile.TarInfo) -> tarfile.TarInfo:

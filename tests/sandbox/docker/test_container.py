@@ -284,7 +284,7 @@ def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_pa
     killed = tmp_path / f"{staging.PREFIX}killed"
     killed.mkdir()
     (killed / staging.LOCK_FILE).touch()
-    with staging.open_task_folder() as living:
+    with staging.temporary_folder() as living:
         folders = [living, killed, tmp_path / f"{staging.PREFIX}elsewhere"]
         engine = Engine(*(late | {FOLDER_LABEL: str(folder)} for folder in folders))
         assert remove_expired(engine) == 2

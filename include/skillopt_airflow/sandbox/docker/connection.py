@@ -43,14 +43,18 @@ def has_image(image: str, sandbox: SandboxGroup) -> bool:
     Raises:
         EngineUnavailable: the engine doesn't respond.
     """
-    from docker.errors import ImageNotFound
-
     engine = find_engine(sandbox.conn_id)
     with connection_errors(engine.url), engine.open_client() as client:
-        try:
-            client.inspect_image(image)
-        except ImageNotFound:
-            return False
+        return is_present(client, image)
+
+
+def is_present(client: Any, image: str) -> bool:
+    from docker.errors import ImageNotFound
+
+    try:
+        client.inspect_image(image)
+    except ImageNotFound:
+        return False
     return True
 
 

@@ -25,6 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.values.types import Item, ItemImage, JsonObject, canonical_json, sha256
+from skillopt_airflow.sandbox.docker.connection import ensure_image, find_engine, is_present
 from skillopt_airflow.sandbox.docker.container import (
     EXPIRES_LABEL,
     NEVER,
@@ -89,10 +90,10 @@ class ItemImages:
             return base
         tag = self._tag(item, item.image, base)
         name = tag.partition(":")[2]
-        if not self._exists(tag):
+        if not is_present(self._client, tag):
             # Tasks and threads of a host start with the same items. Lock files are never removed, so images share them.
             with host_lock(Path(tempfile.gettempdir()), f"{REPOSITORY}-{name[:4]}"), _builds:
-                if not self._exists(tag):
+                if not is_present(self._client, tag):
                     began = time.monotonic()
                     log.info("building the image of item %s", item.id)
                     self._build(item, item.image, base, tag)
@@ -118,15 +119,6 @@ class ItemImages:
 
     def _id(self, name: str) -> str:
         return str(self._client.inspect_image(name)["Id"])
-
-    def _exists(self, tag: str) -> bool:
-        from docker.errors import ImageNotFound
-
-        try:
-            self._client.inspect_image(tag)
-        except ImageNotFound:
-            return False
-        return True
 
     def _build(self, item: Item, image: ItemImage, base: str, tag: str) -> None:
         # A busy engine may write a layer slowly.
@@ -213,10 +205,8 @@ def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
         EngineUnavailable: the engine doesn't respond.
         ImageMissing: names all missing images.
     """
-    from skillopt_airflow.sandbox.docker import connection as docker_connection
-
     missing = []
-    with docker_connection.find_engine(sandbox.conn_id).open_client() as client:
+    with find_engine(sandbox.conn_id).open_client() as client:
         for name in names:
             try:
                 pull_item_image(client, name, sandbox)
@@ -231,8 +221,6 @@ def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
 
 def pull_item_image(client: Any, name: str, limits: SandboxGroup) -> str:
     """Return the full name of an image that an item names, after pulling it if it's missing."""
-    from skillopt_airflow.sandbox.docker.connection import ensure_image
-
     full = full_name(name, limits)
     ensure_image(client, full)
     return full

@@ -37,7 +37,6 @@ GRACE_SECONDS = 45
 """Timeout of the courier's last upload."""
 HELPER_MB = 512
 """Memory of a gateway or courier."""
-MEMORY_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 GATEWAY_CONFIG = "gateway.json"
 SOCKET = "/gateway/model.sock"
 MAX_LABEL = 63
@@ -186,7 +185,10 @@ def _rollout(plan: PodPlan) -> JsonObject:
         "image": plan.image,
         "imagePullPolicy": "IfNotPresent",
         "args": ["/in", "/out", "--gateway", SOCKET, *(["--corpus", CORPUS_FOLDER] if plan.corpus_mb else [])],
-        "resources": _resources(f"{limits.cpus:g}", _memory(limits), limits.output_mb + TMP_MEGABYTES, plan.corpus_mb),
+        # Kubernetes spells 512m and 4g as 512Mi and 4Gi.
+        "resources": _resources(
+            f"{limits.cpus:g}", f"{limits.memory.upper()}i", limits.output_mb + TMP_MEGABYTES, plan.corpus_mb
+        ),
         "securityContext": _restricted(SANDBOX_UID),
         "terminationMessagePolicy": "File",
         "volumeMounts": [
@@ -286,10 +288,6 @@ def _restricted(user: int) -> JsonObject:
 
 def _mount(volume: str, path: str, *, read_only: bool = False) -> JsonObject:
     return {"name": volume, "mountPath": path, "readOnly": read_only}
-
-
-def _memory(limits: SandboxGroup) -> str:
-    return limits.memory[:-1] + MEMORY_UNITS[limits.memory[-1]]
 
 
 def _label(value: str) -> str:
