@@ -21,17 +21,10 @@ class Answer:
 
 
 async def post(gateway: str, path: str, body: bytes, timeout: float) -> Answer:
-    """Post a JSON document and return the answer.
+    """Post a JSON document and return the answer. Raises TimeoutError after `timeout` seconds, or another OSError.
 
     Each request opens a connection, which takes less than a millisecond. An idle one could be closed in between.
-
-    Args:
-        gateway: path of the gateway's unix socket, or its URL `http://host:port`.
-        timeout: seconds for the whole request.
-
-    Raises:
-        TimeoutError: no answer in time.
-        OSError: no complete answer.
+    `gateway` is the path of the gateway's unix socket, or its URL `http://host:port`.
     """
     async with asyncio.timeout(timeout):
         reader, writer = await _connect(gateway)

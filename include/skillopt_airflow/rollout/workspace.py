@@ -64,11 +64,7 @@ class Repository:
 
     @classmethod
     def open_copy(cls, item: Path = ITEM, work: Path = WORK) -> "Repository | None":
-        """Copy the image's repository and return the copy; None if the image has none.
-
-        Raises:
-            OSError: the copy doesn't fit into the working folder.
-        """
+        """Copy the image's repository, if there is one. Raises OSError if it doesn't fit into the working folder."""
         if not (item / "tree").is_dir():
             return None
         for source, target in ((item / "tree", work), (item / "git", work / ".git")):
@@ -99,13 +95,8 @@ class Repository:
     def patch(self, temp: Path) -> bytes:
         """Return the target's changes as a git diff, including new files, cut after the maximum length.
 
-        Files that git can't add are left out, such as a nested repository.
-
-        Args:
-            temp: folder for git's temporary files.
-
-        Raises:
-            OSError: git failed, for example because the disk is full.
+        Files that git can't add are left out, such as a nested repository. Git's temporary files are in `temp`. Raises
+        OSError if git fails, for example because the disk is full.
         """
         with tempfile.TemporaryDirectory(dir=temp, ignore_cleanup_errors=True) as scratch:
             env = {
@@ -149,12 +140,7 @@ class SearchUnavailable(Exception):
 
 
 class WebSearch:
-    """The gateway's search, for one item.
-
-    Args:
-        gateway: path of the gateway's unix socket, or its URL.
-        patience: timeout of a search in seconds.
-    """
+    """The gateway's search, for one item; `patience` is the timeout of a search in seconds."""
 
     def __init__(self, gateway: str, patience: float) -> None:
         self._gateway, self._patience = gateway, patience
@@ -208,16 +194,9 @@ class Output:
 
 
 async def execute(command: Sequence[str], cwd: str, env: Mapping[str, str], timeout: float) -> str:
-    """Run a program, kill the rest of its process group, and return its output and exit status.
+    """Run a program, kill the rest of its process group, and return its output and exit status. Raises OSError.
 
-    Processes that left the group live until the container ends.
-
-    Args:
-        command: the program and its arguments; its standard input is empty.
-        timeout: wall seconds after which it is killed.
-
-    Raises:
-        OSError: it couldn't be started.
+    It's killed after `timeout` wall seconds. Processes that left the group live until the container ends.
     """
     # asyncio's subprocesses need a thread, which may hit the process limit, and wait until all holders of the pipe
     # have closed it, which may never happen.

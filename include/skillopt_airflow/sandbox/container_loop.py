@@ -266,8 +266,7 @@ class Sandbox(Protocol):
     def run(self, on_start: Callable[[], None]) -> str:
         """Create it, call `on_start` once it runs, and return the reason why items without a row are unfinished.
 
-        Raises:
-            SandboxError: the engine refused the sandbox, or the task was stopped.
+        Raises SandboxError if the engine refused it, or the task was stopped.
         """
 
     def kill(self) -> bool:
@@ -293,12 +292,7 @@ def run_workload(
 ) -> SandboxSeconds:
     """Run the open items that still matter, record their rows as they arrive, and remove all sandboxes.
 
-    Args:
-        open_runtime: not called if there is nothing to run.
-        stopped: set when the task is stopped.
-
-    Raises:
-        SandboxError: the engine refused a sandbox, or the task was stopped.
+    Raises SandboxError if the engine refused a sandbox, or the task was stopped, which sets `stopped`.
     """
     try:
         return _run(workload, open_runtime, stopped)

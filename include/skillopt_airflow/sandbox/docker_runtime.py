@@ -155,9 +155,7 @@ def open_runtime(
 ) -> Iterator[DockerRuntime]:
     """Yield the runtime of the workload's engine, after removing leftovers of killed tasks.
 
-    Args:
-        docker_url: URL of the worker's engine; if None, the environment's.
-        exchanges: opens folders of the store, for an engine on another machine.
+    `docker_url` is the URL of the worker's engine; if None, the environment's.
     """
     limits = workload.limits
     engine = docker_connection.find_engine(limits.conn_id, docker_url)

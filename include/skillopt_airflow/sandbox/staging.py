@@ -180,13 +180,9 @@ def _short_folder() -> str:
 
 
 def stage_corpus(corpus: Corpus, parent: Path) -> Path:
-    """Return the host's folder of a corpus. The host's first task stages it, and the others wait.
+    """Return the host's folder of a corpus, below `parent`. The host's first task stages it, and the others wait.
 
-    Args:
-        parent: the folder of temporary files, which the engine sees.
-
-    Raises:
-        SandboxError: another user owns the host's folder, or the stored corpus doesn't match its manifest.
+    Raises SandboxError if another user owns the host's folder, or the stored corpus doesn't match its manifest.
     """
     home = _home(parent)
     folder, manifest = home / corpus.manifest.sha256[:NAME_CHARS], corpus.manifest
@@ -256,11 +252,7 @@ def _home(parent: Path) -> Path:
 
 @contextmanager
 def host_lock(parent: Path, name: str) -> Iterator[None]:
-    """Lock a name for one thread on the whole host.
-
-    Args:
-        parent: the folder of temporary files, which the engine sees.
-    """
+    """Lock a name for one thread on the whole host, by a file below `parent`."""
     with (_home(parent) / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

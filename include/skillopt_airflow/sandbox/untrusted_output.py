@@ -163,11 +163,7 @@ def open_folder(root: Path, *names: str) -> Iterator[int]:
 
 
 def plain_file(folder: int, name: str, limit: int) -> bytes:
-    """Return the content of a plain file in an opened folder.
-
-    Raises:
-        OSError: the name or the file isn't plain, or the file has more than `limit` bytes.
-    """
+    """Return a file of an opened folder. Raises OSError if name or file isn't plain, or it exceeds `limit` bytes."""
     if re.fullmatch(FILE_NAME, name) is None:
         raise OSError("not a plain name")
     with _open_plain(name, folder) as file:
@@ -243,11 +239,7 @@ def pack_files(files: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def plain_files(body: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of a tar's plain files; skip everything else.
-
-    Raises:
-        OSError: the contents have more than `limit` bytes, or it isn't a tar.
-    """
+    """Yield names and contents of a tar's plain files. Raises OSError for over `limit` bytes, or if it isn't a tar."""
     left = limit
     try:
         with tarfile.open(fileobj=io.BytesIO(body), mode="r|") as tar:
@@ -266,11 +258,7 @@ def plain_files(body: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
 
 
 def extract(chunks: Iterable[bytes], folder: Path) -> None:
-    """Extract a tar stream that this project wrote.
-
-    Raises:
-        OSError: a path is outside the folder, or it isn't a tar.
-    """
+    """Extract a tar stream of this project. Raises OSError if it isn't one, or a path is outside the folder."""
     try:
         with tarfile.open(fileobj=cast("IO[bytes]", _Chunks(chunks)), mode="r|") as tar:
             # Python before 3.11.4, such as Debian 12's, has no filters and rejects the argument.

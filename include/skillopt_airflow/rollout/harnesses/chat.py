@@ -55,9 +55,9 @@ class ChatTarget:
 
     async def _interpret(self, messages: Sequence[Message], result: Answer | OSError) -> Reply:
         """Let pydantic-ai interpret an answer or a failure, as if it had sent the request."""
-        from skillopt_airflow.rollout.harnesses.target_model import ReplayTransport, TargetModel
+        from skillopt_airflow.rollout.harnesses.target_model import TargetModel, replay_transport
 
-        async with aclosing(TargetModel(self._settings, self._gateway, ReplayTransport(result))) as model:
+        async with aclosing(TargetModel(self._settings, self._gateway, replay_transport(result))) as model:
             return await model.ask(messages, {})
 
     @cached_property

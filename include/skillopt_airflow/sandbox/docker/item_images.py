@@ -73,15 +73,11 @@ class ItemImages:
         self._contents = contents
 
     def target_image(self, item: Item) -> str:
-        """Return the name of the image that the target works in, after building it if necessary.
-
-        Raises:
-            ImageMissing: the packages, the tree, git or the named image aren't available.
-        """
+        """Return the image that the target works in, after building it if necessary. Raises ImageMissing."""
         return self._build_once(item, self._base)
 
     def judge_image(self, item: Item) -> str:
-        """Return the name of the image for the item's tests; if the item names none, it's the target's image."""
+        """Return the image for the item's tests. If the item names none, it's the target's. Raises ImageMissing."""
         named = item.image.name if item.image is not None else ""
         return self._build_once(item, pull_item_image(self._client, named, self._limits) if named else self._base)
 
@@ -199,12 +195,7 @@ class ItemImages:
 
 
 def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
-    """Pull missing images that items name.
-
-    Raises:
-        EngineUnavailable: the engine doesn't respond.
-        ImageMissing: names all missing images.
-    """
+    """Pull missing images that items name. Raises EngineUnavailable, or ImageMissing with all names."""
     missing = []
     with find_engine(sandbox.conn_id).open_client() as client:
         for name in names:
@@ -231,11 +222,7 @@ def full_name(name: str, limits: SandboxGroup) -> str:
 
 
 def fetch_packages(requirements: bytes, python: str, folder: Path, item_id: str) -> None:
-    """Download the packages of a requirements file into `folder`/packages, as wheels for the image's Python.
-
-    Raises:
-        ImageMissing: a line doesn't name a package, or pip fails.
-    """
+    """Download the wheels of a requirements file for the image's Python to `folder`/packages. Raises ImageMissing."""
     version, _, machine = python.partition(" ")
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in GLIBCS]
     platforms += [f"{old}_{machine}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]

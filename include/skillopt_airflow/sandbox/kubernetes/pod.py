@@ -158,11 +158,7 @@ def end_reason(status: Mapping[str, Any], limits: SandboxGroup) -> str:
 
 
 def require_digest(image: str) -> str:
-    """Return the image if its name contains its digest, which stored rollouts refer to.
-
-    Raises:
-        ConfigError: the name contains a tag, which can later refer to another image.
-    """
+    """Return the image. Raises ConfigError if its name has a tag, which can later refer to another image."""
     if "@sha256:" not in image:
         raise ConfigError(
             f"sandbox.image = {image!r}: on Kubernetes the image needs a digest, which the worker cannot get from the "

@@ -44,14 +44,7 @@ log = logging.getLogger(__name__)
 
 
 def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> GatewaySettings:
-    """Return the settings of a gateway for a task's sandboxes.
-
-    Gateways don't coordinate, so each gets an equal share of the concurrency.
-
-    Args:
-        allowance: amount that the gateway may spend.
-        gateways: number of the task's concurrent gateways.
-    """
+    """Return the settings of one of a task's concurrent gateways, each with an equal share of the concurrency."""
     return GatewaySettings(
         stage=workload.stage,
         max_attempts=workload.settings.max_attempts,
@@ -81,11 +74,7 @@ def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> It
 
 
 def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> JsonObject:
-    """Return the gateway's configuration (`skillopt_airflow.gateway.serve.ServeConfig`), with its secrets.
-
-    Raises:
-        ConfigError: the run has a web search, whose results only a gateway in the task can store.
-    """
+    """Return the gateway's `ServeConfig` with its secrets. Raises ConfigError if the run has a web search."""
     if workload.search is not None:
         raise ConfigError(
             "search.conn_id: on this engine the gateway is a separate container, which has no web search. Use a Docker "
@@ -180,12 +169,7 @@ def open_remote_folder(
 ) -> Iterator[tuple[RemoteFolder, Secrets]]:
     """Upload a sandbox's inputs, and clear its folder of the store afterwards.
 
-    Args:
-        number: index of the sandbox, from 0.
-        staged: the sandbox's folders on the worker.
-        exchange: the sandbox's folder of the store.
-        gateways: number of the task's concurrent sandboxes, each with its gateway.
-        on_call: called with each model call that the gateway reports.
+    `number` is the sandbox's index, from 0. `gateways` is the number of the task's concurrent sandboxes.
     """
     limit, corpus = workload.limits.output_mb * MEGABYTE, workload.corpus
     seconds = url_seconds(workload, len(items))

@@ -76,13 +76,7 @@ class Pod:
     _made: bool = False
 
     def run(self, on_start: Callable[[], None]) -> str:
-        """Run it to its end, and return the reason why items without a row are unfinished.
-
-        Raises:
-            EngineUnavailable: the cluster doesn't respond.
-            ImageMissing: an image can't be pulled.
-            SandboxError: the cluster refused the pod or found no node for it, or the task was stopped.
-        """
+        """See `Sandbox.run`. Also raises EngineUnavailable if the cluster doesn't respond, and ImageMissing."""
         with cluster_errors(self.plan.namespace):
             try:
                 if self.stopped.is_set():
@@ -160,20 +154,14 @@ class Pod:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
-        limit = MAX_LOG_BYTES
+        # One byte above the limit, so that `capped` marks a longer log as truncated.
+        options = {"container": BASE, "limit_bytes": MAX_LOG_BYTES + 1, "_preload_content": False}
         try:
-            # One byte above the limit, so that `capped` marks a longer log as truncated.
-            output = self.client.read_namespaced_pod_log(
-                self.plan.name,
-                self.plan.namespace,
-                container=BASE,
-                limit_bytes=limit + 1,
-                _preload_content=False,
-            )
+            output = self.client.read_namespaced_pod_log(self.plan.name, self.plan.namespace, **options)
         except (ApiException, HTTPError) as error:
             log.info("The pod has no log: %s", getattr(error, "reason", error))
             return
-        for line in lines(capped([output.data], limit)):
+        for line in lines(capped([output.data], MAX_LOG_BYTES)):
             log.info("[sandbox] %s", line)
 
 
@@ -242,8 +230,7 @@ def _is_temporary(error: BaseException) -> bool:
 def _check_images(status: Mapping[str, Any], refused: float | None) -> float | None:
     """Return the time of an image's first failed pull, or None; raise ImageMissing after PULL_SECONDS.
 
-    Args:
-        refused: result of the previous call.
+    `refused` is the previous call's result.
     """
     now = time.monotonic()
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
