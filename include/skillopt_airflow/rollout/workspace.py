@@ -212,7 +212,8 @@ async def execute(command: Sequence[str], cwd: str, env: Mapping[str, str], time
     )
     output, eof = Output(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    pipe = process.stdout.fileno() if process.stdout else -1
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
     loop.add_reader(pipe, _read, pipe, output, eof)
     try:
@@ -222,8 +223,7 @@ async def execute(command: Sequence[str], cwd: str, env: Mapping[str, str], time
             await asyncio.wait_for(eof.wait(), LAST_OUTPUT_SECONDS)
     finally:
         loop.remove_reader(pipe)
-        if process.stdout:
-            process.stdout.close()
+        process.stdout.close()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     return f"{output.text}\n{_end(process.returncode, timeout, in_time=in_time)}".lstrip("\n")

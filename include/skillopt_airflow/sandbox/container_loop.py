@@ -199,7 +199,8 @@ class Watcher:
         # Before scoring, whose time doesn't count toward the containers' timeouts.
         for watch in list(self._watches):
             _try_to_end(watch.check_rows)
-        if ended or self._is_due():
+        # New rows may decide which items start next.
+        if ended or self._workload.released is not None or time.monotonic() >= self._recorded + STORE_SECONDS:
             self._judge()
         if not self.is_decided and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
             self._found += left
@@ -219,10 +220,6 @@ class Watcher:
         released = self._workload.released
         if released is not None and not self._workload.one_item_each:
             watch.folder.release(released)
-
-    def _is_due(self) -> bool:
-        # New rows may decide which items start next.
-        return self._workload.released is not None or time.monotonic() >= self._recorded + STORE_SECONDS
 
     def _judge(self) -> None:
         self._store()

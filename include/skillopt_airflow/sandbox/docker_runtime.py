@@ -45,23 +45,13 @@ from skillopt_airflow.sandbox.docker.limits import (
     repository_seconds,
     task_seconds,
 )
+from skillopt_airflow.sandbox.kubernetes import pod
 from skillopt_airflow.sandbox.kubernetes.courier import CALLS_PATH
-from skillopt_airflow.sandbox.kubernetes.pod import (
-    GRACE_SECONDS,
-    HELPER_UID,
-    SOCKET,
-    courier_command,
-    courier_megabytes,
-    deadline,
-    gateway_command,
-    workload_label,
-)
 from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges, Secrets, open_remote_folder, task_gateway
 from skillopt_airflow.sandbox.staging import Files, container_folder, stage_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
+from skillopt_airflow.sandbox.untrusted_output import MAX_ENTRIES
 
-MAX_ENTRIES = 10_000
-"""Maximum number of files and folders of a container's output."""
 CALLS_MEGABYTES = 64
 READY_SECONDS = 60.0
 """Timeout of the gateway's start."""
@@ -208,13 +198,13 @@ class RemoteRuntime(DockerRuntime):
                 self.stopped,
                 secrets=secrets,
                 network=self.network,
-                seconds=deadline(workload.limits, len(items)),
+                seconds=pod.deadline(workload.limits, len(items)),
                 has_corpus=workload.corpus is not None,
             )
 
     @property
     def _name(self) -> str:
-        return workload_label(identity(self.workload.labels))
+        return pod.workload_label(identity(self.workload.labels))
 
 
 @dataclass(kw_only=True)
@@ -242,11 +232,11 @@ class RemoteContainer(Container):
             inputs = {"/in": volume()} | ({CORPUS_FOLDER: volume()} if self.has_corpus else {})
 
             # A volume in memory exists while a container mounts it. The courier ends last, so it sees all calls.
-            command = courier_command("deliver", "-", "/out", CALLS_PATH)
+            command = pod.courier_command("deliver", "-", "/out", CALLS_PATH)
             mounts = [_mount("/out", out, read_only=True), _mount("/calls", calls, read_only=True)]
-            opened.enter_context(self._helper(command, courier, mounts, grace=GRACE_SECONDS))
+            opened.enter_context(self._helper(command, courier, mounts, grace=pod.GRACE_SECONDS))
             mounts = [_mount("/gateway", socket), _mount("/calls", calls)]
-            serving = opened.enter_context(self._helper(gateway_command(), gateway, mounts, grace=STOP_SECONDS))
+            serving = opened.enter_context(self._helper(pod.gateway_command(), gateway, mounts, grace=STOP_SECONDS))
             self._fetch(courier, {"/out": out} | inputs)
             self._await_gateway(serving)
             yield [
@@ -259,7 +249,7 @@ class RemoteContainer(Container):
 
     def _fetch(self, courier: JsonObject, volumes: Mapping[str, str]) -> None:
         # As root, who owns the volumes on the engine's disk.
-        command = courier_command("fetch", "-", "/in", "/out", *([CORPUS_FOLDER] if self.has_corpus else []))
+        command = pod.courier_command("fetch", "-", "/in", "/out", *([CORPUS_FOLDER] if self.has_corpus else []))
         mounts = [_mount(target, name) for target, name in volumes.items()]
         with self._helper(command, courier, mounts, user=0) as fetch:
             status = self.client.wait(fetch, timeout=self.seconds)["StatusCode"]
@@ -276,7 +266,7 @@ class RemoteContainer(Container):
         document: JsonObject,
         mounts: Sequence[Any],
         *,
-        user: int = HELPER_UID,
+        user: int = pod.HELPER_UID,
         grace: int = 0,
     ) -> Iterator[str]:
         """Run a program of the gateway's image until the block ends, and yield the container's ID.
@@ -285,7 +275,7 @@ class RemoteContainer(Container):
         this process dies, and a gateway ends when it closes.
         """
         limits = self.plan.limits
-        host = helper_options(self.network, courier_megabytes(limits))
+        host = helper_options(self.network, pod.courier_megabytes(limits))
         made = self.client.create_container(
             limits.gateway_image,
             entrypoint=["timeout", str(self.seconds), *command],
@@ -314,7 +304,7 @@ class RemoteContainer(Container):
         while not self.stopped.wait(POLL_SECONDS):
             if not self._is_running(gateway) or time.monotonic() > end:
                 raise SandboxError(f"the model gateway did not start on the engine: {self._last_lines(gateway)}")
-            status, _ = execute(self.client, gateway, ["test", "-S", SOCKET], user=str(HELPER_UID), limit=0)
+            status, _ = execute(self.client, gateway, ["test", "-S", pod.SOCKET], user=str(pod.HELPER_UID), limit=0)
             if status == 0:
                 return
 

@@ -199,9 +199,11 @@ def stage_corpus(corpus: Corpus, parent: Path) -> Path:
 def is_complete(folder: Path, manifest: CorpusManifest) -> bool:
     # The host may delete old temporary files one by one.
     try:
-        return all(_plain_size(folder / file.name) == file.size for file in manifest.files)
+        states = [(folder / file.name).lstat() for file in manifest.files]
     except OSError:
         return False
+    sizes = [state.st_size if stat.S_ISREG(state.st_mode) else -1 for state in states]
+    return sizes == [file.size for file in manifest.files]
 
 
 def _stage(corpus: Corpus, home: Path, folder: Path) -> None:
@@ -232,11 +234,6 @@ def _unpack(archive: bytes, files: Sequence[CorpusFile], folder: Path) -> None:
                 _make(folder / parent, exist_ok=True)
             path.write_bytes(content)
             path.chmod(0o444)
-
-
-def _plain_size(path: Path) -> int:
-    state = path.lstat()
-    return state.st_size if stat.S_ISREG(state.st_mode) else -1
 
 
 def _home(parent: Path) -> Path:

@@ -29,6 +29,7 @@ MAX_REFUSED = 1000
 """Stop reading a container's output after this many invalid lines."""
 MAX_REFUSED_LOGGED = 20
 MAX_ENTRIES = 10_000
+"""Maximum number of files and folders of a container's output."""
 FOLLOW_NOTHING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 REFUSED_NAMED = 3

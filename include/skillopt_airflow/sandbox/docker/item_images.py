@@ -101,11 +101,8 @@ class ItemImages:
     def _tag(self, item: Item, image: ItemImage, base: str) -> str:
         inputs = [file.sha256 for file in image.files]
         if image.name:
-            inputs = [
-                self._id(pull_item_image(self._client, image.name, self._limits)),
-                image.folder,
-                image.environment,
-            ]
+            named = pull_item_image(self._client, image.name, self._limits)
+            inputs = [self._id(named), image.folder, image.environment]
         elif not all(inputs):
             # Only a run that stores its items fills in the hashes.
             contents = self._contents(item)
