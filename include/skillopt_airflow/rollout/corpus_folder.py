@@ -57,7 +57,6 @@ class CorpusFolder:
         return self._names
 
     def page(self, document: str, number: int) -> str:
-        """Return the text of a page. Raises LookupError."""
         return "\n\n".join(page.text for page in self._pages_of(self._full_name(document), number))
 
     def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:

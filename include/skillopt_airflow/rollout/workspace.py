@@ -314,20 +314,17 @@ class ItemFolders:
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
     def read_input(self, name: str) -> bytes:
-        """Return a file's content. Raises FileNotFoundError for an unknown name or a path."""
         if name not in self.input_names():
             raise FileNotFoundError(f"there is no file {name!r}; there are: {', '.join(self.input_names()) or 'none'}")
         return Path(self.inputs, name).read_bytes()
 
     async def search(self, query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
-        """Return the results of the run's search; without one, the best of the item's documents, by BM25."""
         if self._web is not None:
             return await self._web.search(query)
         ranking = Ranking(f"{one.title} {one.text}" for one in documents)
         return [documents[place] for place in ranking.best(query, MAX_FOUND)]
 
     async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
-        """Return the text of a search result by its URL, or of the item's document without a search."""
         known = documents if self._web is None else self._web.results
         page = next((one for one in known if one.url == address.strip()), None)
         if page is None:
@@ -335,11 +332,7 @@ class ItemFolders:
         return page.text
 
     async def run_python(self, code: str) -> str:
-        """Run a program in the outputs folder. Return up to 20 KB of its output, and its exit status.
-
-        Its environment has the folders INPUTS, OUTPUTS and, with a corpus, CORPUS, and the paths of programs and
-        packages. After `code_timeout`, its whole process group is killed.
-        """
+        """Run a program in the outputs folder. Return up to 20 KB of its output, and its exit status."""
         try:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
                 program = Path(scratch) / "program.py"
@@ -368,8 +361,8 @@ class ItemFolders:
         """Return the variables with which an agent's commands find the repository's packages, if any."""
         if self._repository is None:
             return {}
-        names = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "OPENBLAS_NUM_THREADS")
         variables = self._repository.environment("")
+        names = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "OPENBLAS_NUM_THREADS")
         # The agent itself is on the image's path.
         path = f"{variables['VIRTUAL_ENV']}/bin:{os.environ.get('PATH', os.defpath)}"
         return {**{name: variables[name] for name in names}, "PATH": path}

@@ -300,11 +300,8 @@ def run_workload(
 def _run(
     workload: Workload, open_runtime: Callable[[Path], AbstractContextManager[Runtime]], stopped: threading.Event
 ) -> SandboxSeconds:
-    if not workload.items:
-        log.info("Every item has a stored row; no container is needed")
-        return SandboxSeconds(wall=0.0, model=0.0)
-    if workload.is_decided():
-        log.info("All %d open items were left out: they can no longer change the decision", len(workload.items))
+    if not workload.items or workload.is_decided():
+        log.info("No container is needed: the %d open items can't change the decision", len(workload.items))
         return SandboxSeconds(wall=0.0, model=0.0)
     clock = time.monotonic()
     with temporary_folder() as folder, open_runtime(folder) as runtime:

@@ -54,7 +54,6 @@ from skillopt_airflow.sandbox.untrusted_output import MAX_ENTRIES
 
 CALLS_MEGABYTES = 64
 READY_SECONDS = 60.0
-"""Timeout of the gateway's start."""
 POLL_SECONDS = 0.1
 STOP_SECONDS = 5
 LAST_LINES = 5

@@ -131,7 +131,6 @@ class Container:
     _id: str = ""
 
     def run(self, on_start: Callable[[], None]) -> str:
-        """Run it to its end, and return the reason why items without a row are unfinished."""
         from docker.errors import DockerException
         from requests import RequestException
         from urllib3.exceptions import HTTPError

@@ -11,16 +11,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import tenacity
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_delay,
-    stop_when_event_set,
-    wait_exponential,
-)
-from tenacity.nap import sleep_using_event
 
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.values.types import Item, JsonObject, ModelCall
@@ -58,8 +50,7 @@ PULL_SECONDS = 120.0
 """Time limit of a node's attempts to pull, because a registry may fail briefly."""
 STOPPED = "the task was stopped, and its pods were removed"
 
-BLOCK = 4096
-"""Block size of a filesystem in bytes."""
+BLOCK_BYTES = 4096
 
 log = logging.getLogger(__name__)
 
@@ -137,15 +128,15 @@ class Pod:
     def _retry(self, request: Callable[..., Any], *arguments: Any) -> Any:
         """Send a request to the cluster, with retries, because an error would also end the task's other pods."""
 
-        def log_error(state: RetryCallState) -> None:
+        def log_error(state: tenacity.RetryCallState) -> None:
             error = None if state.outcome is None else state.outcome.exception()
             log.warning("Pod %s: the cluster does not respond (%s)", self.plan.name, getattr(error, "reason", error))
 
-        return Retrying(
-            retry=retry_if_exception(_is_temporary),
-            stop=stop_after_delay(RETRY_SECONDS) | stop_when_event_set(self.stopped),
-            wait=wait_exponential(POLL_SECONDS, max=MAX_PAUSE),
-            sleep=sleep_using_event(self.stopped),
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_is_temporary),
+            stop=tenacity.stop_after_delay(RETRY_SECONDS) | tenacity.stop_when_event_set(self.stopped),
+            wait=tenacity.wait_exponential(POLL_SECONDS, max=MAX_PAUSE),
+            sleep=tenacity.sleep_using_event(self.stopped),
             before_sleep=log_error,
             reraise=True,
         )(request, *arguments)
@@ -283,7 +274,7 @@ class PodRuntime:
         corpus_mb = 0
         if workload.corpus is not None:
             # On disk, each file and its folder take whole blocks.
-            corpus_mb = 1 + sum(file.size + 2 * BLOCK for file in workload.corpus.manifest.files) // MEGABYTE
+            corpus_mb = 1 + sum(file.size + 2 * BLOCK_BYTES for file in workload.corpus.manifest.files) // MEGABYTE
         plan = PodPlan(name, self.namespace, workload.image, workload.limits, len(items), labels, corpus_mb)
         with (
             container_folder(self.folder / str(number), workload, items, files) as staged,
