@@ -26,12 +26,16 @@ async def post(gateway: str, path: str, body: bytes, timeout: float) -> Answer:
     Each request opens a connection, which takes less than a millisecond. An idle one could be closed in between.
     `gateway` is the path of the gateway's unix socket, or its URL `http://host:port`.
     """
+    url = urlsplit(gateway)
     async with asyncio.timeout(timeout):
-        reader, writer = await _connect(gateway)
+        if url.scheme == "http":
+            reader, writer = await asyncio.open_connection(url.hostname, url.port or 80)
+        else:
+            reader, writer = await asyncio.open_unix_connection(gateway)
         try:
             http = h11.Connection(h11.CLIENT)
             headers = [
-                ("host", urlsplit(gateway).netloc or "gateway"),
+                ("host", url.netloc or "gateway"),
                 ("accept", "application/json"),
                 ("connection", "close"),
                 ("content-type", "application/json"),
@@ -48,13 +52,6 @@ async def post(gateway: str, path: str, body: bytes, timeout: float) -> Answer:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-
-
-async def _connect(gateway: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if not gateway.startswith("http://"):
-        return await asyncio.open_unix_connection(gateway)
-    url = urlsplit(gateway)
-    return await asyncio.open_connection(url.hostname, url.port or 80)
 
 
 async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> Answer:

@@ -79,7 +79,11 @@ def container_folder(path: Path, workload: Workload, items: Sequence[Item], file
     try:
         for folder in (made.path, made.inputs, made.outputs, made.gateway):
             _make(folder)
-        write_inputs(workload, items, made.inputs)
+        _write(made.inputs / "settings.json", workload.settings.model_dump_json().encode())
+        _write(made.inputs / "skill.md", workload.skill.encode())
+        # Only an item's public part enters the sandbox.
+        lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
+        _write(made.inputs / "items.jsonl", "".join(lines).encode())
         write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
         # Writable by any user in the container; on the host, only the worker's user can enter the task's folder.
         for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
@@ -127,14 +131,6 @@ def is_locked(folder: Path) -> bool:
     finally:
         os.close(held)
     return False
-
-
-def write_inputs(workload: Workload, items: Sequence[Item], folder: Path) -> None:
-    # Only an item's public part enters the sandbox.
-    lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
-    _write(folder / "settings.json", workload.settings.model_dump_json().encode())
-    _write(folder / "skill.md", workload.skill.encode())
-    _write(folder / "items.jsonl", "".join(lines).encode())
 
 
 def write_files(files: Files, folder: Path) -> None:

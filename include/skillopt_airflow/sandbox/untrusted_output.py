@@ -8,7 +8,7 @@ import stat
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO, cast
@@ -200,20 +200,14 @@ def written_bytes(folder: Path, limit: int) -> int:
                         return limit + 1
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(Path(entry.path))
-                    total += _disk_bytes(entry)
+                    with suppress(FileNotFoundError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
         except FileNotFoundError:
             # The container removed it after the listing.
             continue
         except OSError:
             return limit + 1
     return total
-
-
-def _disk_bytes(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_blocks * 512
-    except FileNotFoundError:
-        return 0
 
 
 def pack_folder(folder: Path) -> bytes:

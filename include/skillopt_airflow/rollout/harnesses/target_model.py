@@ -206,6 +206,5 @@ def _code(body: object) -> object:
 def _turn(message: Message, content: str | list[UserContent]) -> ModelMessage:
     if message.role == "assistant":
         return ModelResponse(parts=[TextPart(message.content)])
-    return ModelRequest(
-        parts=[SystemPromptPart(message.content) if message.role == "system" else UserPromptPart(content)]
-    )
+    part = SystemPromptPart(message.content) if message.role == "system" else UserPromptPart(content)
+    return ModelRequest(parts=[part])

@@ -161,8 +161,9 @@ class Container:
         try:
             self.client.kill(self._id)
         except APIError as error:
-            if self._is_created():
-                return False
+            with suppress(APIError):
+                if self.client.inspect_container(self._id)["State"]["Status"] == "created":
+                    return False
             log.info("The container had already ended: %s", error.explanation)
         return True
 
@@ -195,14 +196,6 @@ class Container:
         self.client.wait(self._id)
         state: Mapping[str, Any] = self.client.inspect_container(self._id)["State"]
         return state
-
-    def _is_created(self) -> bool:
-        from docker.errors import APIError
-
-        try:
-            return bool(self.client.inspect_container(self._id)["State"]["Status"] == "created")
-        except APIError:
-            return False
 
 
 @contextmanager

@@ -244,13 +244,12 @@ def _helper(
 
 
 def _volumes(plan: PodPlan) -> list[Any]:
-    output = f"{plan.limits.output_mb}Mi"
     tmp: JsonObject = {"medium": "Memory", "sizeLimit": f"{TMP_MEGABYTES}Mi"}
     corpus = [{"name": "corpus", "emptyDir": {"sizeLimit": f"{plan.corpus_mb}Mi"}}] if plan.corpus_mb else []
     return [
         {"name": "in", "emptyDir": {"sizeLimit": "1Gi"}},
         *corpus,
-        {"name": "out", "emptyDir": {"sizeLimit": output}},
+        {"name": "out", "emptyDir": {"sizeLimit": f"{plan.limits.output_mb}Mi"}},
         {"name": "gateway", "emptyDir": {"sizeLimit": "1Mi"}},
         {"name": "calls", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "tmp", "emptyDir": tmp},
