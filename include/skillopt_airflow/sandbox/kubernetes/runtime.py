@@ -86,9 +86,9 @@ class Pod:
     def _make(self) -> None:
         """Create the pod first: it waits for its Secret, and one without an owner would outlive a killed task."""
         plan, namespace = self.plan, self.plan.namespace
-        made = self._retry(_create, self.client.create_namespaced_pod, namespace, pod_manifest(plan))
+        self._retry(_create, self.client.create_namespaced_pod, namespace, pod_manifest(plan))
         self._made = True
-        pod = self._retry(self.client.read_namespaced_pod, plan.name, namespace) if made is None else made
+        pod = self._retry(self.client.read_namespaced_pod, plan.name, namespace)
         secret = secret_manifest(plan, str(pod.metadata.uid), *self.secrets)
         self._retry(_create, self.client.create_namespaced_secret, namespace, secret)
 
@@ -156,16 +156,15 @@ class Pod:
             log.info("[sandbox] %s", line)
 
 
-def _create(create: Callable[..., Any], namespace: str, manifest: JsonObject) -> Any:
-    """Create an object; return None if it already exists because the response to an earlier attempt was lost."""
+def _create(create: Callable[..., Any], namespace: str, manifest: JsonObject) -> None:
+    """Create an object, unless it already exists because the response to an earlier attempt was lost."""
     from kubernetes.client.exceptions import ApiException
 
     try:
-        return create(namespace, manifest)
+        create(namespace, manifest)
     except ApiException as error:
         if error.status != HTTPStatus.CONFLICT:
             raise
-        return None
 
 
 def remove_pod(client: Any, namespace: str, name: str, *, at_once: bool = True) -> None:
