@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from difflib import unified_diff
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import tables
@@ -24,7 +25,6 @@ from skillopt_airflow.core.values.types import JsonObject, Split
 from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections
 from skillopt_airflow.sandbox.container_loop import run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
-from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.report.matrix import prepare_matrix
@@ -162,7 +162,7 @@ def open_run(name: str) -> TrainingRun:
     return TrainingRun(RunRef(benchmark=BENCHMARK, run=name, storage=StorageGroup()), OnThisMachine())
 
 
-def _process(work: ChunkWorkload, folder: TaskFolder) -> AbstractContextManager[ProcessRuntime]:
+def _process(work: ChunkWorkload, folder: Path) -> AbstractContextManager[ProcessRuntime]:
     return nullcontext(ProcessRuntime(work, folder))
 
 

@@ -22,7 +22,6 @@ from skillopt_airflow.optimizer.judge import check_judge
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
 from skillopt_airflow.sandbox.rollout_process import ProcessRuntime
-from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.data.files import DataFiles
 from skillopt_airflow.training.run.run_documents import source_corpus
 from skillopt_airflow.training.trial import (
@@ -93,7 +92,7 @@ def target_model(config: TrainConfig) -> Iterator[TargetModel]:
 
 
 def open_sandbox(
-    home: Path, trial: Trial, folder: TaskFolder, stopped: threading.Event, display: TrialDisplay
+    home: Path, trial: Trial, folder: Path, stopped: threading.Event, display: TrialDisplay
 ) -> AbstractContextManager[Runtime]:
     """Open containers if the trial needs their image, else a process."""
     if not trial.needs_image:

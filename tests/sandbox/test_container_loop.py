@@ -2,6 +2,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -112,12 +113,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def following(work: Work, container: Container) -> tuple[Watcher, Callable[[str], None]]:
     """A watcher at work that follows one container, and a function that ends it."""
     watcher = Watcher(cast("Workload", work), threading.Event())
-    watcher.start()
+    running = ExitStack()
+    running.enter_context(watcher.running())
     watch = watcher.watch(work.items, container.folder, container.kill)
 
     def finish(why: str) -> None:
         watcher.end(watch, why)
-        watcher.stop()
+        running.close()
         watcher.finish()
 
     return watcher, finish
@@ -137,11 +139,11 @@ def test_a_container_has_its_time_anew_whenever_an_item_ends(folder, clock):
         clock[0] += 9
         container.write(number)
         assert len(watch.read()) == 1
-        watch.check_time()
+        watch.check_rows()
         assert not container.killed.is_set()
     clock[0] += 11
     assert watch.read() == []
-    watch.check_time()
+    watch.check_rows()
     assert container.killed.is_set()
     assert watch.unfinished() == []
     watch.ended = "gone"

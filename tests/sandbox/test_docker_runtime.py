@@ -23,7 +23,6 @@ from skillopt_airflow.sandbox import docker_runtime
 from skillopt_airflow.sandbox.docker.container import EXPIRES_LABEL, identity
 from skillopt_airflow.sandbox.docker.limits import MEGABYTE, task_seconds
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime, RemoteRuntime
-from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.data.corpora import SourceCorpus, StoredCorpus, store_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import (
@@ -57,7 +56,7 @@ class NoImages:
 def test_a_gateway_image_that_is_not_there_is_named_as_the_registry_has_it(workload, tmp_path):
     work = workload(None)
     work.limits = SandboxGroup(registry="there/skillopt")
-    folder, options = TaskFolder(tmp_path), {"exchanges": None, "network": None}
+    folder, options = tmp_path, {"exchanges": None, "network": None}
     runtime = RemoteRuntime(NoImages(), work, folder, 1, threading.Event(), **options)
     said = r"sandbox\.registry = there/skillopt/skillopt-gateway:latest"
     with pytest.raises(ImageMissing, match=said), runtime.serving(work.counted.append):
@@ -387,7 +386,7 @@ def test_the_time_of_a_container_begins_once_its_image_is_there(workload, tmp_pa
     monkeypatch.setattr(time, "time", lambda: moment)
     fake = workload(None, count=3, timeout=600)
     fake.one_item_each = True
-    runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, threading.Event())
+    runtime = DockerRuntime(None, fake, tmp_path, 1, threading.Event())
     runtime._gateway = ModelGateway(fake.upstream, stage="test", max_attempts=1, call_timeout=1.0, on_call=print)
     with runtime._gateway, runtime.sandbox(0, fake.items[:1], [{}]) as container:
         expires = int(container.plan.labels[EXPIRES_LABEL])
@@ -401,5 +400,5 @@ def test_what_a_task_makes_lasts_while_images_are_built_and_tests_judge(workload
         item.model_copy(update={"image": ItemImage(name="theirs", folder="/testbed", environment="/opt/venv")})
         for item in fake.items
     ]
-    runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, threading.Event())
-    assert int(runtime.labels[EXPIRES_LABEL]) >= time.time() + 2 * (1800 + 100 + 50 + 240)
+    runtime = DockerRuntime(None, fake, tmp_path, 1, threading.Event())
+    assert int(runtime._plan(0, fake.image).labels[EXPIRES_LABEL]) >= time.time() + 2 * (1800 + 100 + 50 + 240)

@@ -30,7 +30,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.values.types import MAX_FILES, Item, Status, Trajectory
 from skillopt_airflow.sandbox.docker.container import FOLDER_LABEL
 from skillopt_airflow.sandbox.docker.limits import MEGABYTE
-from skillopt_airflow.sandbox.staging import open_task_folder
+from skillopt_airflow.sandbox.staging import temporary_folder
 from skillopt_airflow.tasks.task_group import SCORING_RULES
 from skillopt_airflow.training.rollouts.judging import Case, score_files
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
@@ -188,10 +188,10 @@ def test_read_the_provider_key(attack):
 
 
 def test_read_another_runs_files(attack):
-    with open_task_folder() as other:
-        (other.path / "secret").write_text("secret-of-another-run")
+    with temporary_folder() as other:
+        (other / "secret").write_text("secret-of-another-run")
         broken = attack(
-            FIND + f"row([found, attempt(lambda: os.listdir({str(other.path)!r})), os.listdir('/proc/1/task')])",
+            FIND + f"row([found, attempt(lambda: os.listdir({str(other)!r})), os.listdir('/proc/1/task')])",
             public=needles(run="secret-of-another-run", neighbour="row('fine')"),
         ).run()
     found, listing, tasks = broken.answer

@@ -20,12 +20,13 @@ from skillopt_airflow.sandbox.staging import (
     LOCK_FILE,
     PREFIX,
     ContainerFolder,
+    container_folder,
     container_user,
     is_complete,
-    open_task_folder,
     remove,
     remove_abandoned,
     stage_corpus,
+    temporary_folder,
 )
 from skillopt_airflow.store.data.corpora import SourceCorpus
 from tests.sandbox.fake_workload import SECRET_ANSWER, FakeWorkload
@@ -43,7 +44,7 @@ def workload(workload: Callable[..., FakeWorkload]) -> FakeWorkload:
 
 @contextmanager
 def stage_of(workload: Any, files: Sequence[Mapping[str, bytes]] = ()) -> Iterator[ContainerFolder]:
-    with open_task_folder() as folder, folder.container("0", workload, workload.items, files) as stage:
+    with temporary_folder() as folder, container_folder(folder / "0", workload, workload.items, files) as stage:
         yield stage
 
 
@@ -91,21 +92,21 @@ def test_an_items_files_are_staged_under_its_place_and_it_may_leave_some(workloa
 
 def test_the_files_of_an_item_are_staged_before_those_of_the_next_are_read(workload):
     workload.items = [Item(id=str(number), public={}, reference={}) for number in range(3)]
-    with open_task_folder() as folder:
-        inputs = folder.path / "0" / "in" / "files"
+    with temporary_folder() as folder:
+        inputs = folder / "0" / "in" / "files"
 
         def contents():
             for number in range(3):
                 assert [path.name for path in sorted(inputs.rglob("*.png"))] == [f"{n}.png" for n in range(number)]
                 yield {f"{number}.png": b"a picture"}
 
-        with folder.container("0", workload, workload.items, contents()):
+        with container_folder(folder / "0", workload, workload.items, contents()):
             assert len(list(inputs.rglob("*.png"))) == 3
 
 
 def test_containers_of_one_task_share_nothing(workload):
-    with open_task_folder() as folder, folder.container("0", workload, workload.items, []) as first:
-        with folder.container("1", workload, workload.items, []) as second:
+    with temporary_folder() as folder, container_folder(folder / "0", workload, workload.items, []) as first:
+        with container_folder(folder / "1", workload, workload.items, []) as second:
             assert not second.path.is_relative_to(first.path)
             assert [one.socket.parent for one in (first, second)] == [first.path / "gateway", second.path / "gateway"]
             assert stat.S_IMODE(second.gateway.stat().st_mode) == 0o755
@@ -146,10 +147,10 @@ def test_folders_of_killed_tasks_are_swept_and_those_of_living_ones_stay(short_p
 
     abandoned, recent, foreign = killed("old", old=True), killed("new", old=False), short_path / f"{PREFIX}image-1"
     foreign.mkdir()
-    with open_task_folder() as living:
-        os.utime(living.path / LOCK_FILE, (hour_ago, hour_ago))
-        with open_task_folder():
-            assert living.path.is_dir()
+    with temporary_folder() as living:
+        os.utime(living / LOCK_FILE, (hour_ago, hour_ago))
+        with temporary_folder():
+            assert living.is_dir()
         assert not abandoned.exists()
     assert {path.name for path in short_path.iterdir()} == {recent.name, foreign.name}
 
@@ -196,8 +197,8 @@ def test_a_socket_fits_even_when_temporary_folders_are_deep(tmp_path, monkeypatc
     deep = tmp_path / ("d" * 90)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
-    with open_task_folder() as folder:
-        assert len(str(ContainerFolder(folder.path / "12345").socket)) < 107
+    with temporary_folder() as folder:
+        assert len(str(ContainerFolder(folder / "12345").socket)) < 107
     assert not container_user().startswith("0:")
 
 

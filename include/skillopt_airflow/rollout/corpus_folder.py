@@ -10,6 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -49,19 +50,13 @@ class CorpusFolder:
     """A `Corpus`. The first search builds its index, which all items share."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._path = folder if folder is not None and folder.is_dir() else None
+        self.folder = str(folder) if folder is not None and folder.is_dir() else ""
         self._indexing = threading.Lock()
 
-    @property
-    def folder(self) -> str:
-        return "" if self._path is None else str(self._path)
-
     def names(self) -> Sequence[str]:
-        """Return the names of all regular files, without links."""
         return self._names
 
     def page(self, document: str, number: int) -> str:
-        """Return the text of a page. Raises LookupError."""
         return "\n\n".join(page.text for page in self._pages_of(self._full_name(document), number))
 
     def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:
@@ -143,11 +138,10 @@ class CorpusFolder:
 
     @cached_property
     def _names(self) -> Sequence[str]:
-        if self._path is None:
-            return ()
+        """The names of all regular files, without links. Empty without a corpus."""
         # os.walk doesn't follow links to folders.
-        files = (Path(folder, name) for folder, _, names in os.walk(self._path) for name in names if name[0] != ".")
-        return sorted(str(path.relative_to(self._path)) for path in files if path.is_file() and not path.is_symlink())
+        files = (Path(folder, name) for folder, _, names in os.walk(self.folder) for name in names if name[0] != ".")
+        return sorted(str(path.relative_to(self.folder)) for path in files if path.is_file() and not path.is_symlink())
 
     def _full_name(self, document: str) -> str:
         """Return the full name of a document. Its folder may be left out if that is unambiguous."""
@@ -156,7 +150,7 @@ class CorpusFolder:
         matches = [name for name in self._names if name.rpartition("/")[2] == document]
         if len(matches) == 1:
             return matches[0]
-        if self._path is None:
+        if not self.folder:
             raise LookupError("this run has no documents: set data.corpus to their folder")
         near = get_close_matches(document, self._names, 3) if len(self._names) <= MAX_COMPARED_NAMES else []
         names = f"; is it {' or '.join(near)}?" if near else "; list_documents shows the names"
@@ -164,10 +158,8 @@ class CorpusFolder:
 
     def _text(self, name: str) -> str:
         """Return the text of a document. Raises LookupError if it isn't UTF-8."""
-        if self._path is None:
-            raise LookupError("there are no documents")
         try:
-            descriptor = os.open(self._path / name, os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = os.open(Path(self.folder, name), os.O_RDONLY | os.O_NOFOLLOW)
             with os.fdopen(descriptor, encoding="utf-8", newline=None) as file:
                 return file.read()
         except (OSError, UnicodeDecodeError) as error:
@@ -181,13 +173,11 @@ class CorpusFolder:
             raise LookupError(f"{name} has no page {number}; it has pages {numbers[0]} to {numbers[-1]}")
         return found
 
-    def _texts(self) -> Iterator[tuple[str, str]]:
-        """Yield names and texts of all documents in UTF-8."""
-        for name in self._names:
-            try:
+    def _texts(self, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield names and texts of those documents that are in UTF-8."""
+        for name in names:
+            with suppress(LookupError):
                 yield name, self._text(name)
-            except LookupError:
-                continue
 
     @cached_property
     def _index(self) -> tuple[Ranking, Sequence[tuple[str, int]]]:
@@ -195,7 +185,7 @@ class CorpusFolder:
         places: list[tuple[str, int]] = []
 
         def texts() -> Iterator[str]:
-            for name, text in self._texts():
+            for name, text in self._texts(self._names):
                 for page in split_pages(text):
                     places.append((name, page.number))
                     yield page.text
@@ -214,11 +204,7 @@ class CorpusFolder:
     def _matches(self, text: str, names: Sequence[str]) -> list[str]:
         """Return the lines that contain a text, at most MAX_MATCHES + 1."""
         needle, found = text.casefold(), []
-        for name in names:
-            try:
-                content = self._text(name)
-            except LookupError:
-                continue
+        for name, content in self._texts(names):
             if needle not in content.casefold():
                 continue
             for page in split_pages(content):

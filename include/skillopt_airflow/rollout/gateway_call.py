@@ -21,23 +21,28 @@ class Answer:
 
 
 async def post(gateway: str, path: str, body: bytes, timeout: float) -> Answer:
-    """Post a JSON document and return the answer.
+    """Post a JSON document and return the answer. Raises TimeoutError after `timeout` seconds, or another OSError.
 
     Each request opens a connection, which takes less than a millisecond. An idle one could be closed in between.
-
-    Args:
-        gateway: path of the gateway's unix socket, or its URL `http://host:port`.
-        timeout: seconds for the whole request.
-
-    Raises:
-        TimeoutError: no answer in time.
-        OSError: no complete answer.
+    `gateway` is the path of the gateway's unix socket, or its URL `http://host:port`.
     """
+    url = urlsplit(gateway)
     async with asyncio.timeout(timeout):
-        reader, writer = await _connect(gateway)
+        if url.scheme == "http":
+            reader, writer = await asyncio.open_connection(url.hostname, url.port or 80)
+        else:
+            reader, writer = await asyncio.open_unix_connection(gateway)
         try:
             http = h11.Connection(h11.CLIENT)
-            for event in (_request(gateway, path, len(body)), h11.Data(body), h11.EndOfMessage()):
+            headers = [
+                ("host", url.netloc or "gateway"),
+                ("accept", "application/json"),
+                ("connection", "close"),
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+            ]
+            request = h11.Request(method="POST", target=path, headers=headers)
+            for event in (request, h11.Data(body), h11.EndOfMessage()):
                 writer.write(http.send(event) or b"")
             await writer.drain()
             return await _answer(http, reader)
@@ -47,24 +52,6 @@ async def post(gateway: str, path: str, body: bytes, timeout: float) -> Answer:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-
-
-async def _connect(gateway: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if not gateway.startswith("http://"):
-        return await asyncio.open_unix_connection(gateway)
-    url = urlsplit(gateway)
-    return await asyncio.open_connection(url.hostname, url.port or 80)
-
-
-def _request(gateway: str, path: str, length: int) -> h11.Request:
-    headers = {
-        "host": urlsplit(gateway).netloc or "gateway",
-        "accept": "application/json",
-        "connection": "close",
-        "content-type": "application/json",
-        "content-length": str(length),
-    }
-    return h11.Request(method="POST", target=path, headers=[*headers.items()])
 
 
 async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> Answer:

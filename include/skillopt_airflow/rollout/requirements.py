@@ -26,30 +26,22 @@ def check_tools(benchmark: Benchmark) -> None:
 
 
 def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
-    """Check that the harness can run the benchmark's items.
-
-    Raises:
-        ConfigError: with the key and a remedy.
-    """
+    """Raise ConfigError if the harness can't run the benchmark's items."""
     harness = HARNESSES[model.harness]
     is_agent = harness.needs_tools or harness.is_cli
-    if isinstance(benchmark, DeclaredFilesTask) and benchmark.needs_agent and not is_agent:
+    needs_agent = ""
+    if isinstance(benchmark, DeclaredFilesTask) and benchmark.needs_agent:
+        needs_agent = "the items have files (task.files), which only an agent can read"
+    elif isinstance(benchmark, JudgesRepository):
+        needs_agent = "the items are repositories, in which only an agent can work"
+    if needs_agent and not is_agent:
         agents = " or ".join(name for name, one in HARNESSES.items() if one.needs_tools or one.is_cli)
-        raise ConfigError(
-            f"model.harness = {model.harness!r}: the items have files (task.files), which only an agent can read. Set "
-            f"model.harness to {agents}"
-        )
+        raise ConfigError(f"model.harness = {model.harness!r}: {needs_agent}. Set model.harness to {agents}")
     if isinstance(benchmark, PlaysSession) and harness.is_cli:
         others = " or ".join(name for name, one in HARNESSES.items() if not one.is_cli)
         raise ConfigError(
             f"model.harness = {model.harness!r}: the items are worlds, and an agent that runs code could read the goal "
             f"from their process. Set model.harness to {others}"
-        )
-    if isinstance(benchmark, JudgesRepository) and not is_agent:
-        agents = " or ".join(name for name, one in HARNESSES.items() if one.needs_tools or one.is_cli)
-        raise ConfigError(
-            f"model.harness = {model.harness!r}: the items are repositories, in which only an agent can work. Set "
-            f"model.harness to {agents}"
         )
     if not harness.needs_tools:
         return

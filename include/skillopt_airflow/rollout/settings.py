@@ -84,8 +84,7 @@ class PublicItem(Value):
 def image_program(benchmark: str, *, declared: bool) -> str:
     """Return this installation's protocol and a hash of a benchmark's files, to compare with the image's.
 
-    Args:
-        declared: whether its section `task` declares it, so that the image has no files of it.
+    The image has no files of a benchmark that its section `task` declares.
     """
     if declared:
         return f"protocol-{PROTOCOL}"

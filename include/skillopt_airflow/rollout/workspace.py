@@ -26,13 +26,23 @@ from skillopt_airflow.core.values.types import JsonObject, files_to_score
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.gateway_call import post
 from skillopt_airflow.tasks.corpus import FoundDocument, Ranking
-from skillopt_airflow.tasks.protocols import Corpus, Workspace
+from skillopt_airflow.tasks.protocols import Workspace
 from skillopt_airflow.tasks.repository_tests import MAX_PATCH_BYTES, PATCH_FILE
 
 ITEM = Path("/opt/item")
 WORK = Path("/work")
 REPOSITORY_SECONDS = 120
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+PASSED_VARIABLES = ("PATH", "PYTHONPATH")
+"""Variables that the target's code inherits."""
+CODE_VARIABLES = {
+    "LANG": "C.UTF-8",
+    # Keep the output from before a timeout.
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # numpy would start one thread per CPU of the host, and threads count towards the process limit.
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 MAX_FOUND = 5
 """Results of a search in the item's documents."""
@@ -54,11 +64,7 @@ class Repository:
 
     @classmethod
     def open_copy(cls, item: Path = ITEM, work: Path = WORK) -> "Repository | None":
-        """Copy the image's repository and return the copy; None if the image has none.
-
-        Raises:
-            OSError: the copy doesn't fit into the working folder.
-        """
+        """Copy the image's repository, if there is one. Raises OSError if it doesn't fit into the working folder."""
         if not (item / "tree").is_dir():
             return None
         for source, target in ((item / "tree", work), (item / "git", work / ".git")):
@@ -77,15 +83,11 @@ class Repository:
     def environment(self, home: str) -> dict[str, str]:
         """Return the environment of a command: the repository's packages, and none of this program's variables."""
         roots = json.loads((self.item / "item.json").read_text())["import_roots"]
-        return {
+        return CODE_VARIABLES | {
             "PATH": f"{self.item / 'venv' / 'bin'}:{SYSTEM_PATH}",
             "PYTHONPATH": ":".join(str(self.folder / root) for root in roots),
             "VIRTUAL_ENV": str(self.item / "venv"),
             "HOME": home,
-            "LANG": "C.UTF-8",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OPENBLAS_NUM_THREADS": "1",
             "GIT_PAGER": "cat",
             "PAGER": "cat",
         }
@@ -93,13 +95,8 @@ class Repository:
     def patch(self, temp: Path) -> bytes:
         """Return the target's changes as a git diff, including new files, cut after the maximum length.
 
-        Files that git can't add are left out, such as a nested repository.
-
-        Args:
-            temp: folder for git's temporary files.
-
-        Raises:
-            OSError: git failed, for example because the disk is full.
+        Files that git can't add are left out, such as a nested repository. Git's temporary files are in `temp`. Raises
+        OSError if git fails, for example because the disk is full.
         """
         with tempfile.TemporaryDirectory(dir=temp, ignore_cleanup_errors=True) as scratch:
             env = {
@@ -143,12 +140,7 @@ class SearchUnavailable(Exception):
 
 
 class WebSearch:
-    """The gateway's search, for one item.
-
-    Args:
-        gateway: path of the gateway's unix socket, or its URL.
-        patience: timeout of a search in seconds.
-    """
+    """The gateway's search, for one item; `patience` is the timeout of a search in seconds."""
 
     def __init__(self, gateway: str, patience: float) -> None:
         self._gateway, self._patience = gateway, patience
@@ -159,30 +151,21 @@ class WebSearch:
 
     async def search(self, query: str) -> Sequence[FoundDocument]:
         """Return the first results of a query. Raises SearchUnavailable, or DataError if the query is invalid."""
-        results = _RESULTS.validate_python((await self._request({"query": query}))["results"])
+        try:
+            answer = await post(self._gateway, "/search", json.dumps({"query": query}).encode(), self._patience)
+            document: JsonObject = json.loads(answer.body)
+        except (OSError, ValueError) as error:
+            raise self._fail(f"the gateway does not answer: {type(error).__name__}") from error
+        if answer.status != 200:
+            why = str(document.get("error", answer.status))
+            raise DataError(why) if answer.status in (400, 429) else self._fail(why)
+        results = _RESULTS.validate_python(document["results"])
         self.results += results
         return results
-
-    async def _request(self, body: JsonObject) -> JsonObject:
-        try:
-            answer = await post(self._gateway, "/search", json.dumps(body).encode(), self._patience)
-            document: JsonObject = json.loads(answer.body)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise self._fail(f"the gateway does not answer: {type(error).__name__}") from error
-        if answer.status == 200:
-            return document
-        why = str(document.get("error", answer.status))
-        raise DataError(why) if answer.status in (400, 429) else self._fail(why)
 
     def _fail(self, why: str) -> SearchUnavailable:
         self.failure = why
         return SearchUnavailable(why)
-
-
-def best_documents(query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
-    """Return the best documents for a query, by BM25 of title and text."""
-    ranking = Ranking(f"{one.title} {one.text}" for one in documents)
-    return [documents[place] for place in ranking.best(query, MAX_FOUND)]
 
 
 @dataclass
@@ -211,23 +194,16 @@ class Output:
 
 
 async def execute(command: Sequence[str], cwd: str, env: Mapping[str, str], timeout: float) -> str:
-    """Run a program, kill the rest of its process group, and return its output and exit status.
+    """Run a program, kill the rest of its process group, and return its output and exit status. Raises OSError.
 
-    Processes that left the group live until the container ends.
-
-    Args:
-        command: the program and its arguments; its standard input is empty.
-        timeout: wall seconds after which it is killed.
-
-    Raises:
-        OSError: it couldn't be started.
+    It's killed after `timeout` wall seconds. Processes that left the group live until the container ends.
     """
     # asyncio's subprocesses need a thread, which may hit the process limit, and wait until all holders of the pipe
     # have closed it, which may never happen.
     process = subprocess.Popen(  # noqa: ASYNC220, S603, RUF100
         command,
         cwd=cwd,
-        env=dict(env),
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -236,7 +212,8 @@ async def execute(command: Sequence[str], cwd: str, env: Mapping[str, str], time
     )
     output, eof = Output(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    pipe = process.stdout.fileno() if process.stdout else -1
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
     loop.add_reader(pipe, _read, pipe, output, eof)
     try:
@@ -246,8 +223,7 @@ async def execute(command: Sequence[str], cwd: str, env: Mapping[str, str], time
             await asyncio.wait_for(eof.wait(), LAST_OUTPUT_SECONDS)
     finally:
         loop.remove_reader(pipe)
-        if process.stdout:
-            process.stdout.close()
+        process.stdout.close()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     return f"{output.text}\n{_end(process.returncode, timeout, in_time=in_time)}".lstrip("\n")
@@ -311,10 +287,6 @@ def _end(status: int | None, timeout: float, *, in_time: bool) -> str:
     return f"[exit status {status}]"
 
 
-PASSED_VARIABLES = ("PATH", "PYTHONPATH")
-"""Variables that the target's code inherits."""
-
-
 class ItemFolders:
     """A `Workspace` with the item's files and a folder for the target's files."""
 
@@ -342,17 +314,17 @@ class ItemFolders:
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
     def read_input(self, name: str) -> bytes:
-        """Return a file's content. Raises FileNotFoundError for an unknown name or a path."""
         if name not in self.input_names():
             raise FileNotFoundError(f"there is no file {name!r}; there are: {', '.join(self.input_names()) or 'none'}")
         return Path(self.inputs, name).read_bytes()
 
     async def search(self, query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
-        """Return the results of the run's search, or the best of the item's documents without one."""
-        return best_documents(query, documents) if self._web is None else await self._web.search(query)
+        if self._web is not None:
+            return await self._web.search(query)
+        ranking = Ranking(f"{one.title} {one.text}" for one in documents)
+        return [documents[place] for place in ranking.best(query, MAX_FOUND)]
 
     async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
-        """Return the text of a search result by its URL, or of the item's document without a search."""
         known = documents if self._web is None else self._web.results
         page = next((one for one in known if one.url == address.strip()), None)
         if page is None:
@@ -360,17 +332,14 @@ class ItemFolders:
         return page.text
 
     async def run_python(self, code: str) -> str:
-        """Run a program in the outputs folder. Return up to 20 KB of its output, and its exit status.
-
-        Its environment has the folders INPUTS, OUTPUTS and, with a corpus, CORPUS, and the paths of programs and
-        packages. After `code_timeout`, its whole process group is killed.
-        """
+        """Run a program in the outputs folder. Return up to 20 KB of its output, and its exit status."""
         try:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
                 program = Path(scratch) / "program.py"
                 program.write_bytes(code.encode(errors="replace"))
                 command = [sys.executable, str(program)]
-                return await execute(command, self.outputs, self._environment(scratch), self._code_timeout)
+                env = CODE_VARIABLES | folder_variables(self, scratch)
+                return await execute(command, self.outputs, env, self._code_timeout)
         except OSError as error:
             return f"[the program could not be started: {error}]"
 
@@ -392,8 +361,8 @@ class ItemFolders:
         """Return the variables with which an agent's commands find the repository's packages, if any."""
         if self._repository is None:
             return {}
-        names = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "OPENBLAS_NUM_THREADS")
         variables = self._repository.environment("")
+        names = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "OPENBLAS_NUM_THREADS")
         # The agent itself is on the image's path.
         path = f"{variables['VIRTUAL_ENV']}/bin:{os.environ.get('PATH', os.defpath)}"
         return {**{name: variables[name] for name in names}, "PATH": path}
@@ -405,24 +374,12 @@ class ItemFolders:
             # Not in the folder for temporary files, which is small and may be full.
             (outputs / PATCH_FILE).write_bytes(self._repository.patch(outputs))
 
-    def _environment(self, home: str) -> dict[str, str]:
-        passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
-        return passed | {
-            "INPUTS": self.inputs,
-            "OUTPUTS": self.outputs,
-            **corpus_variable(self.corpus),
-            "HOME": home,
-            "LANG": "C.UTF-8",
-            # Keep the output from before a timeout.
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            # numpy would start one thread per CPU of the host, and threads count towards the process limit.
-            "OPENBLAS_NUM_THREADS": "1",
-        }
 
-
-def corpus_variable(corpus: Corpus) -> dict[str, str]:
-    return {"CORPUS": corpus.folder} if corpus.folder else {}
+def folder_variables(workspace: Workspace, home: str) -> dict[str, str]:
+    """Return the variables with the item's folders, and those that the target's code inherits."""
+    passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+    corpus = {"CORPUS": workspace.corpus.folder} if workspace.corpus.folder else {}
+    return passed | corpus | {"INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs, "HOME": home}
 
 
 def has_output(workspace: Workspace) -> bool:

@@ -20,7 +20,6 @@ from skillopt_airflow.tasks.protocols import World
 MODULE = "worlds"
 """Module of a benchmark's folder with `open_world`."""
 PR_SET_DUMPABLE = 4
-"""Option of prctl(2)."""
 
 
 def take_sealed_files(folder: Path) -> Mapping[int, Mapping[str, bytes]]:

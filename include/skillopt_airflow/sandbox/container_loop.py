@@ -4,16 +4,17 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.values.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox.docker.limits import MEGABYTE
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, open_task_folder
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, temporary_folder
 from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload, union_seconds
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 
@@ -29,13 +30,13 @@ class Watch:
         self, items: Sequence[Item], folder: ContainerFolder, limits: SandboxGroup, kill: Callable[[], bool]
     ) -> None:
         ids = [item.id for item in items]
+        self.folder = folder
         self.ended: str | None = None
         """Reason why items are unfinished, once the container has ended; if empty, they get no rows."""
         self.recorded = threading.Event()
         self._size = len(items)
         self._kill = kill
         self._killed = False
-        self._folder = folder
         self._limits = limits
         self._deadline = math.inf
         self._stopped_for = ""
@@ -46,20 +47,13 @@ class Watch:
     def begin(self) -> None:
         self._deadline = time.monotonic() + self._limits.timeout
 
-    def release(self, count: int) -> None:
-        self._folder.release(count)
-
     def read(self) -> list[Outcome]:
         """Return the new outcomes; if there are any, the timeout starts again."""
-        self._folder.fetch()
+        self.folder.fetch()
         outcomes = [self._files.outcome(trajectory) for trajectory in self._rows.read()]
         if outcomes:
             self._deadline = time.monotonic() + self._limits.timeout
         return outcomes
-
-    def check_lines(self) -> None:
-        if self._rows.is_flooded:
-            self._stop("it wrote too many invalid rows")
 
     def unfinished(self) -> list[Outcome]:
         """Return an outcome for each item without a row; called once the container has ended."""
@@ -70,15 +64,17 @@ class Watch:
             log.warning("%d of the container's %d items are unfinished: %s", len(missing), self._size, why)
         return [Outcome(Trajectory(item_id=i, status=Status.SANDBOX_ERROR, error=why)) for i in missing]
 
-    def check_time(self) -> None:
-        # Called after `read`, so that rows that arrived late extend the deadline first.
+    def check_rows(self) -> None:
+        """End a container that is too slow or writes invalid rows; called after `read`, which extends the deadline."""
         if time.monotonic() > self._deadline:
             self._stop(f"no item ended for {self._limits.timeout} s (sandbox.timeout)")
+        if self._rows.is_flooded:
+            self._stop("it wrote too many invalid rows")
 
     def check_output(self) -> None:
         """End a container that writes too much; safe to call from another thread."""
         limit = self._limits.output_mb * MEGABYTE
-        if self.ended is None and not self._stopped_for and written_bytes(self._folder.outputs, limit) > limit:
+        if self.ended is None and not self._stopped_for and written_bytes(self.folder.outputs, limit) > limit:
             self._stop(f"it wrote more than {self._limits.output_mb} MB (sandbox.output_mb)")
 
     def _stop(self, reason: str) -> None:
@@ -92,15 +88,15 @@ class Watch:
         return self._killed
 
 
-def _enforce(check: Callable[[], None]) -> None:
+def _try_to_end(end: Callable[[], object]) -> None:
     try:
-        check()
-    except Exception as error:  # noqa: BLE001 - any engine's error; raising it would end the other containers
-        log.warning("A container over its limits could not be ended; trying again: %s", error)
+        end()
+    except Exception as error:  # noqa: BLE001 - any engine's error; raising it would end this thread
+        log.warning("A container could not be ended; trying again: %s", error)
 
 
 class Watcher:
-    """Calls `workload.record` from its own thread between `start` and `stop`; after that, `finish` does.
+    """Calls `workload.record` from its own thread while it runs; after that, `finish` does.
 
     A second thread limits the containers' output, because `record` may wait for tests and judge models.
     """
@@ -138,9 +134,18 @@ class Watcher:
     def on_call(self, call: ModelCall) -> None:
         self._calls.append(call)
 
-    def start(self) -> None:
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the threads within the block; after it, only `finish` calls `record`."""
         for thread in self._threads:
             thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            self._wake.set()
+            for thread in self._threads:
+                thread.join()
 
     def is_over(self) -> bool:
         return self.is_decided or self.error is not None or self._stopped.is_set()
@@ -159,13 +164,6 @@ class Watcher:
         watch.ended = why_unfinished
         self._wake.set()
         watch.recorded.wait()
-
-    def stop(self) -> None:
-        """End the threads; from here on only `finish` calls `record`."""
-        self._stopping.set()
-        self._wake.set()
-        for thread in self._threads:
-            thread.join()
 
     def finish(self) -> None:
         """Store the last rows and calls, and raise the thread's error."""
@@ -200,9 +198,9 @@ class Watcher:
             self._found += watch.read()
         # Before scoring, whose time doesn't count toward the containers' timeouts.
         for watch in list(self._watches):
-            _enforce(watch.check_time)
-            _enforce(watch.check_lines)
-        if ended or self._is_due():
+            _try_to_end(watch.check_rows)
+        # New rows may decide which items start next.
+        if ended or self._workload.released is not None or time.monotonic() >= self._recorded + STORE_SECONDS:
             self._judge()
         if not self.is_decided and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
             self._found += left
@@ -216,16 +214,12 @@ class Watcher:
     def _limit_output(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):
             for watch in list(self._watches):
-                _enforce(watch.check_output)
+                _try_to_end(watch.check_output)
 
     def _release(self, watch: Watch) -> None:
         released = self._workload.released
         if released is not None and not self._workload.one_item_each:
-            watch.release(released)
-
-    def _is_due(self) -> bool:
-        # New rows may decide which items start next.
-        return self._workload.released is not None or time.monotonic() >= self._recorded + STORE_SECONDS
+            watch.folder.release(released)
 
     def _judge(self) -> None:
         self._store()
@@ -254,10 +248,7 @@ class Watcher:
         """Kill all running containers; called repeatedly, because some may not have started yet."""
         for watch in list(self._watches):
             if watch.ended is None:
-                try:
-                    watch.kill()
-                except Exception as error:  # noqa: BLE001 - any engine's error; the task would hang without this thread
-                    log.warning("A container could not be ended; trying again: %s", error)
+                _try_to_end(watch.kill)
             elif self.error is not None:
                 watch.recorded.set()
 
@@ -272,8 +263,7 @@ class Sandbox(Protocol):
     def run(self, on_start: Callable[[], None]) -> str:
         """Create it, call `on_start` once it runs, and return the reason why items without a row are unfinished.
 
-        Raises:
-            SandboxError: the engine refused the sandbox, or the task was stopped.
+        Raises SandboxError if the engine refused it, or the task was stopped.
         """
 
     def kill(self) -> bool:
@@ -295,16 +285,11 @@ class Runtime(Protocol):
 
 
 def run_workload(
-    workload: Workload, open_runtime: Callable[[TaskFolder], AbstractContextManager[Runtime]], stopped: threading.Event
+    workload: Workload, open_runtime: Callable[[Path], AbstractContextManager[Runtime]], stopped: threading.Event
 ) -> SandboxSeconds:
     """Run the open items that still matter, record their rows as they arrive, and remove all sandboxes.
 
-    Args:
-        open_runtime: not called if there is nothing to run.
-        stopped: set when the task is stopped.
-
-    Raises:
-        SandboxError: the engine refused a sandbox, or the task was stopped.
+    Raises SandboxError if the engine refused a sandbox, or the task was stopped, which sets `stopped`.
     """
     try:
         return _run(workload, open_runtime, stopped)
@@ -313,24 +298,17 @@ def run_workload(
 
 
 def _run(
-    workload: Workload, open_runtime: Callable[[TaskFolder], AbstractContextManager[Runtime]], stopped: threading.Event
+    workload: Workload, open_runtime: Callable[[Path], AbstractContextManager[Runtime]], stopped: threading.Event
 ) -> SandboxSeconds:
-    if not workload.items:
-        log.info("Every item has a stored row; no container is needed")
-        return SandboxSeconds(wall=0.0, model=0.0)
-    if workload.is_decided():
-        log.info("All %d open items were left out: they can no longer change the decision", len(workload.items))
+    if not workload.items or workload.is_decided():
+        log.info("No container is needed: the %d open items can't change the decision", len(workload.items))
         return SandboxSeconds(wall=0.0, model=0.0)
     clock = time.monotonic()
-    with open_task_folder() as folder, open_runtime(folder) as runtime:
+    with temporary_folder() as folder, open_runtime(folder) as runtime:
         watcher = Watcher(workload, stopped)
         try:
-            with runtime.serving(watcher.on_call):
-                watcher.start()
-                try:
-                    _run_all(runtime, workload, watcher, stopped)
-                finally:
-                    watcher.stop()
+            with runtime.serving(watcher.on_call), watcher.running():
+                _run_all(runtime, workload, watcher, stopped)
         finally:
             watcher.finish()
         return SandboxSeconds(wall=time.monotonic() - clock, model=watcher.model_seconds)

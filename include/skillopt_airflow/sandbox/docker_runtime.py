@@ -45,26 +45,15 @@ from skillopt_airflow.sandbox.docker.limits import (
     repository_seconds,
     task_seconds,
 )
+from skillopt_airflow.sandbox.kubernetes import pod
 from skillopt_airflow.sandbox.kubernetes.courier import CALLS_PATH
-from skillopt_airflow.sandbox.kubernetes.pod import (
-    GRACE_SECONDS,
-    HELPER_UID,
-    SOCKET,
-    courier_command,
-    courier_megabytes,
-    deadline,
-    gateway_command,
-    workload_label,
-)
 from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges, Secrets, open_remote_folder, task_gateway
-from skillopt_airflow.sandbox.staging import Files, TaskFolder, stage_corpus
+from skillopt_airflow.sandbox.staging import Files, container_folder, stage_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
+from skillopt_airflow.sandbox.untrusted_output import MAX_ENTRIES
 
-MAX_ENTRIES = 10_000
-"""Maximum number of files and folders of a container's output."""
 CALLS_MEGABYTES = 64
 READY_SECONDS = 60.0
-"""Timeout of the gateway's start."""
 POLL_SECONDS = 0.1
 STOP_SECONDS = 5
 LAST_LINES = 5
@@ -76,20 +65,15 @@ log = logging.getLogger(__name__)
 class DockerRuntime:
     client: Any
     workload: Workload
-    folder: TaskFolder
+    folder: Path
     attempt: int
     stopped: threading.Event
 
-    @cached_property
-    def labels(self) -> dict[str, str]:
-        own = {ATTEMPT_LABEL: str(self.attempt), FOLDER_LABEL: str(self.folder.path)}
-        return identity(self.workload.labels) | own | self._expiry()
-
     def at_once(self) -> int:
-        if not self.workload.one_item_each:
+        workload = self.workload
+        if not workload.one_item_each:
             return 1
         memory = int(self.client.info()["MemTotal"])
-        workload = self.workload
         return parallel_containers(workload.limits, workload.settings.concurrency, workload.run_concurrency, memory)
 
     @contextmanager
@@ -104,7 +88,7 @@ class DockerRuntime:
         workload, image = self.workload, self._image(items)
         calls = 1 if workload.one_item_each else workload.settings.concurrency
         with (
-            self.folder.container(str(number), workload, items, files) as staged,
+            container_folder(self.folder / str(number), workload, items, files) as staged,
             self._gateway.listening(staged.socket, calls),
         ):
             mounts = [
@@ -124,26 +108,24 @@ class DockerRuntime:
         with suppress(DockerException, RequestException):
             remove_all(self.client, identity(self.workload.labels))
 
-    def _expiry(self) -> dict[str, str]:
-        limits, items = self.workload.limits, self.workload.items
-        repositories = sum(item.image is not None for item in items)
-        return expiry(task_seconds(limits, len(items)) + repositories * repository_seconds(limits))
-
     def _image(self, items: Sequence[Item]) -> str:
         return self._images.target_image(items[0]) if self.workload.one_item_each else self.workload.image
 
     def _plan(self, number: int, image: str, mounts: Sequence[Any] = ()) -> Plan:
-        workload = self.workload
+        workload, limits = self.workload, self.workload.limits
+        repositories = sum(item.image is not None for item in workload.items)
+        seconds = task_seconds(limits, len(workload.items)) + repositories * repository_seconds(limits)
         # The expiry starts now, because building the image may take longer than the task.
-        labels = self.labels | self._expiry()
+        labels = identity(workload.labels) | expiry(seconds)
+        labels |= {ATTEMPT_LABEL: str(self.attempt), FOLDER_LABEL: str(self.folder)}
         if workload.one_item_each:
             labels[ITEM_LABEL] = str(number)
-        return Plan(image, workload.limits, labels, mounts, has_repository=image != workload.image)
+        return Plan(image, limits, labels, mounts, has_repository=image != workload.image)
 
     @cached_property
     def _corpus(self) -> Path | None:
         corpus = self.workload.corpus
-        return None if corpus is None else stage_corpus(corpus, self.folder.path.parent)
+        return None if corpus is None else stage_corpus(corpus, self.folder.parent)
 
     @cached_property
     def _images(self) -> ItemImages:
@@ -154,7 +136,7 @@ class DockerRuntime:
 @contextmanager
 def open_runtime(
     workload: Workload,
-    folder: TaskFolder,
+    folder: Path,
     attempt: int,
     docker_url: str | None,
     exchanges: Exchanges,
@@ -162,9 +144,7 @@ def open_runtime(
 ) -> Iterator[DockerRuntime]:
     """Yield the runtime of the workload's engine, after removing leftovers of killed tasks.
 
-    Args:
-        docker_url: URL of the worker's engine; if None, the environment's.
-        exchanges: opens folders of the store, for an engine on another machine.
+    `docker_url` is the URL of the worker's engine; if None, the environment's.
     """
     limits = workload.limits
     engine = docker_connection.find_engine(limits.conn_id, docker_url)
@@ -174,12 +154,11 @@ def open_runtime(
             log.warning("Removed %d containers of killed tasks", left)
         # The run has pinned its image, so nothing newer is pulled.
         docker_connection.ensure_image(client, workload.image)
-        runtime = DockerRuntime(client, workload, folder, attempt, stopped)
-        if not engine.shares_files:
-            runtime = RemoteRuntime(
-                client, workload, folder, attempt, stopped, exchanges=exchanges, network=engine.network
-            )
-        yield runtime
+        given = (client, workload, folder, attempt, stopped)
+        if engine.shares_files:
+            yield DockerRuntime(*given)
+        else:
+            yield RemoteRuntime(*given, exchanges=exchanges, network=engine.network)
 
 
 @dataclass(kw_only=True)
@@ -205,7 +184,7 @@ class RemoteRuntime(DockerRuntime):
         workload, image = self.workload, self._image(items)
         exchange = self.exchanges(f"{self._name}/{self.attempt}-{number}-{os.urandom(3).hex()}")
         with (
-            self.folder.container(str(number), workload, items, files) as staged,
+            container_folder(self.folder / str(number), workload, items, files) as staged,
             open_remote_folder(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (
                 folder,
                 secrets,
@@ -218,13 +197,13 @@ class RemoteRuntime(DockerRuntime):
                 self.stopped,
                 secrets=secrets,
                 network=self.network,
-                seconds=deadline(workload.limits, len(items)),
+                seconds=pod.deadline(workload.limits, len(items)),
                 has_corpus=workload.corpus is not None,
             )
 
     @property
     def _name(self) -> str:
-        return workload_label(identity(self.workload.labels))
+        return pod.workload_label(identity(self.workload.labels))
 
 
 @dataclass(kw_only=True)
@@ -252,11 +231,11 @@ class RemoteContainer(Container):
             inputs = {"/in": volume()} | ({CORPUS_FOLDER: volume()} if self.has_corpus else {})
 
             # A volume in memory exists while a container mounts it. The courier ends last, so it sees all calls.
-            command = courier_command("deliver", "-", "/out", CALLS_PATH)
+            command = pod.courier_command("deliver", "-", "/out", CALLS_PATH)
             mounts = [_mount("/out", out, read_only=True), _mount("/calls", calls, read_only=True)]
-            opened.enter_context(self._helper(command, courier, mounts, grace=GRACE_SECONDS))
+            opened.enter_context(self._helper(command, courier, mounts, grace=pod.GRACE_SECONDS))
             mounts = [_mount("/gateway", socket), _mount("/calls", calls)]
-            serving = opened.enter_context(self._helper(gateway_command(), gateway, mounts, grace=STOP_SECONDS))
+            serving = opened.enter_context(self._helper(pod.gateway_command(), gateway, mounts, grace=STOP_SECONDS))
             self._fetch(courier, {"/out": out} | inputs)
             self._await_gateway(serving)
             yield [
@@ -269,7 +248,7 @@ class RemoteContainer(Container):
 
     def _fetch(self, courier: JsonObject, volumes: Mapping[str, str]) -> None:
         # As root, who owns the volumes on the engine's disk.
-        command = courier_command("fetch", "-", "/in", "/out", *([CORPUS_FOLDER] if self.has_corpus else []))
+        command = pod.courier_command("fetch", "-", "/in", "/out", *([CORPUS_FOLDER] if self.has_corpus else []))
         mounts = [_mount(target, name) for target, name in volumes.items()]
         with self._helper(command, courier, mounts, user=0) as fetch:
             status = self.client.wait(fetch, timeout=self.seconds)["StatusCode"]
@@ -286,7 +265,7 @@ class RemoteContainer(Container):
         document: JsonObject,
         mounts: Sequence[Any],
         *,
-        user: int = HELPER_UID,
+        user: int = pod.HELPER_UID,
         grace: int = 0,
     ) -> Iterator[str]:
         """Run a program of the gateway's image until the block ends, and yield the container's ID.
@@ -295,7 +274,7 @@ class RemoteContainer(Container):
         this process dies, and a gateway ends when it closes.
         """
         limits = self.plan.limits
-        host = helper_options(self.network, courier_megabytes(limits))
+        host = helper_options(self.network, pod.courier_megabytes(limits))
         made = self.client.create_container(
             limits.gateway_image,
             entrypoint=["timeout", str(self.seconds), *command],
@@ -324,7 +303,7 @@ class RemoteContainer(Container):
         while not self.stopped.wait(POLL_SECONDS):
             if not self._is_running(gateway) or time.monotonic() > end:
                 raise SandboxError(f"the model gateway did not start on the engine: {self._last_lines(gateway)}")
-            status, _ = execute(self.client, gateway, ["test", "-S", SOCKET], user=str(HELPER_UID), limit=0)
+            status, _ = execute(self.client, gateway, ["test", "-S", pod.SOCKET], user=str(pod.HELPER_UID), limit=0)
             if status == 0:
                 return
 

@@ -47,11 +47,7 @@ class JudgeContainer:
         self._labels = labels
 
     def run(self, item: Item, image: str, tests: RepositoryTests) -> RepositoryTestRun:
-        """Run an item's tests on a change.
-
-        Raises:
-            SandboxError: the container failed, regardless of the change.
-        """
+        """Run an item's tests on a change. Raises SandboxError if the container failed, regardless of the change."""
         from docker.errors import DockerException
         from requests import RequestException
         from urllib3.exceptions import HTTPError

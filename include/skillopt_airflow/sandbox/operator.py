@@ -4,13 +4,13 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from pydantic import JsonValue
 
 from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
-from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
 
 if TYPE_CHECKING:
@@ -47,14 +47,11 @@ class RolloutOperator(BaseOperator):
     def execute(self, context: Any) -> Any:
         workload = self.workload(context)
         attempt = context["ti"].try_number if "ti" in context else 1
-
-        def open_runtime(folder: TaskFolder) -> AbstractContextManager[Runtime]:
-            return self.open_runtime(workload, folder, attempt)
-
-        return self.result(workload, run_workload(workload, open_runtime, self._stopped))
+        seconds = run_workload(workload, lambda folder: self.open_runtime(workload, folder, attempt), self._stopped)
+        return self.result(workload, seconds)
 
     @contextmanager
-    def open_runtime(self, workload: Workload, folder: TaskFolder, attempt: int) -> Iterator[Runtime]:
+    def open_runtime(self, workload: Workload, folder: Path, attempt: int) -> Iterator[Runtime]:
         runtime: AbstractContextManager[Runtime]
         if workload.limits.engine == "kubernetes":
             from skillopt_airflow.sandbox.kubernetes import runtime as kubernetes

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from skillopt_airflow.core.values.types import Item, ModelCall
 from skillopt_airflow.sandbox.container_loop import Sandbox
 from skillopt_airflow.sandbox.docker.container import lines
 from skillopt_airflow.sandbox.kubernetes.remote_folder import task_gateway
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, stage_corpus
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, container_folder, stage_corpus
 from skillopt_airflow.sandbox.task_workload import Workload
 
 LAST_LINES = 5
@@ -54,7 +55,7 @@ class ProcessRuntime:
     """The `Runtime` of sandboxes that need no engine, one at a time."""
 
     workload: Workload
-    folder: TaskFolder
+    folder: Path
     make: Callable[[ContainerFolder, str], Sandbox] = RolloutProcess
     """Makes a sandbox from its folder and the gateway's socket."""
     _made: list[Sandbox] = field(default_factory=list)
@@ -71,11 +72,11 @@ class ProcessRuntime:
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Sandbox]:
         concurrency = self.workload.settings.concurrency
         with (
-            self.folder.container(str(number), self.workload, items, files) as staged,
+            container_folder(self.folder / str(number), self.workload, items, files) as staged,
             self._gateway.listening(staged.socket, concurrency),
         ):
             if self.workload.corpus is not None:
-                staged.corpus = stage_corpus(self.workload.corpus, self.folder.path.parent)
+                staged.corpus = stage_corpus(self.workload.corpus, self.folder.parent)
             made = self.make(staged, str(staged.socket))
             self._made.append(made)
             yield made

@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from skillopt_airflow.core.errors import SandboxError
@@ -43,45 +42,24 @@ NAME_CHARS = 32
 log = logging.getLogger(__name__)
 
 
-@dataclass
 class ContainerFolder:
     """The worker's side of one container's folders."""
 
-    path: Path
-    ended: bool = False
-    """True once the container has ended, so the next `fetch` is the last."""
-    corpus: Path | None = None
-    """The worker's folder of the run's corpus, for a program that mounts nothing."""
-
-    @property
-    def inputs(self) -> Path:
-        return self.path / "in"
-
-    @property
-    def outputs(self) -> Path:
-        return self.path / "out"
-
-    @property
-    def gateway(self) -> Path:
-        """Folder of the container's socket. It's read-only there, but a socket in it accepts connections."""
-        return self.path / "gateway"
-
-    @property
-    def socket(self) -> Path:
-        return self.gateway / "model.sock"
-
-    @property
-    def files(self) -> Path:
-        return self.outputs / "files"
-
-    @property
-    def sealed(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ended = False
+        """True once the container has ended, so the next `fetch` is the last."""
+        self.corpus: Path | None = None
+        """The worker's folder of the run's corpus, for a program that mounts nothing."""
+        self.inputs = path / "in"
+        self.outputs = path / "out"
+        self.trajectories = self.outputs / "trajectories.jsonl"
+        self.files = self.outputs / "files"
+        self.sealed = self.outputs / SEALED
         """Folder of the worlds' files, which the program reads and removes before the first item starts."""
-        return self.outputs / SEALED
-
-    @property
-    def trajectories(self) -> Path:
-        return self.outputs / "trajectories.jsonl"
+        self.gateway = path / "gateway"
+        """Folder of the container's socket. It's read-only there, but a socket in it accepts connections."""
+        self.socket = self.gateway / "model.sock"
 
     def release(self, count: int) -> None:
         """Let the program start its first `count` items; without a call, it may start all of them."""
@@ -94,41 +72,34 @@ class ContainerFolder:
         """Copy the container's output to `outputs`, unless the container writes there itself."""
 
 
-class TaskFolder:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @contextmanager
-    def container(
-        self, name: str, workload: Workload, items: Sequence[Item], files: Files
-    ) -> Iterator[ContainerFolder]:
-        made = ContainerFolder(self.path / name)
-        try:
-            for folder in (made.path, made.inputs, made.outputs, made.gateway):
-                _make(folder)
-            write_inputs(workload, items, made.inputs)
-            write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
-            # Writable by any user in the container; on the host, only the worker's user can enter the task's folder.
-            for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
-                folder.mkdir(exist_ok=True)
-                folder.chmod(0o777)
-            for folder in (made.sealed, *made.sealed.glob("*")) if workload.seals_files else ():
-                folder.chmod(0o777)
-            yield made
-        finally:
-            _remove(made.path)
-
-
 @contextmanager
-def open_task_folder() -> Iterator[TaskFolder]:
-    remove_abandoned(Path(_short_folder()))
-    with temporary_folder() as path:
-        yield TaskFolder(path)
+def container_folder(path: Path, workload: Workload, items: Sequence[Item], files: Files) -> Iterator[ContainerFolder]:
+    """Create the folders of a container with its inputs, and remove them afterwards."""
+    made = ContainerFolder(path)
+    try:
+        for folder in (made.path, made.inputs, made.outputs, made.gateway):
+            _make(folder)
+        _write(made.inputs / "settings.json", workload.settings.model_dump_json().encode())
+        _write(made.inputs / "skill.md", workload.skill.encode())
+        # Only an item's public part enters the sandbox.
+        lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
+        _write(made.inputs / "items.jsonl", "".join(lines).encode())
+        write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
+        # Writable by any user in the container; on the host, only the worker's user can enter the task's folder.
+        for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o777)
+        for folder in (made.sealed, *made.sealed.glob("*")) if workload.seals_files else ():
+            folder.chmod(0o777)
+        yield made
+    finally:
+        _remove(made.path)
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Create a temporary folder and remove it afterwards; if the task is killed, `sweep` removes it later."""
+    """Create a temporary folder and remove it afterwards; if the task is killed, a later task removes it."""
+    remove_abandoned(Path(_short_folder()))
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder()))
     try:
         with (path / LOCK_FILE).open("w") as held:
@@ -160,14 +131,6 @@ def is_locked(folder: Path) -> bool:
     finally:
         os.close(held)
     return False
-
-
-def write_inputs(workload: Workload, items: Sequence[Item], folder: Path) -> None:
-    # Only an item's public part enters the sandbox.
-    lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
-    _write(folder / "settings.json", workload.settings.model_dump_json().encode())
-    _write(folder / "skill.md", workload.skill.encode())
-    _write(folder / "items.jsonl", "".join(lines).encode())
 
 
 def write_files(files: Files, folder: Path) -> None:
@@ -213,13 +176,9 @@ def _short_folder() -> str:
 
 
 def stage_corpus(corpus: Corpus, parent: Path) -> Path:
-    """Return the host's folder of a corpus. The host's first task stages it, and the others wait.
+    """Return the host's folder of a corpus, below `parent`. The host's first task stages it, and the others wait.
 
-    Args:
-        parent: the folder of temporary files, which the engine sees.
-
-    Raises:
-        SandboxError: another user owns the host's folder, or the stored corpus doesn't match its manifest.
+    Raises SandboxError if another user owns the host's folder, or the stored corpus doesn't match its manifest.
     """
     home = _home(parent)
     folder, manifest = home / corpus.manifest.sha256[:NAME_CHARS], corpus.manifest
@@ -236,9 +195,11 @@ def stage_corpus(corpus: Corpus, parent: Path) -> Path:
 def is_complete(folder: Path, manifest: CorpusManifest) -> bool:
     # The host may delete old temporary files one by one.
     try:
-        return all(_plain_size(folder / file.name) == file.size for file in manifest.files)
+        states = [(folder / file.name).lstat() for file in manifest.files]
     except OSError:
         return False
+    sizes = [state.st_size if stat.S_ISREG(state.st_mode) else -1 for state in states]
+    return sizes == [file.size for file in manifest.files]
 
 
 def _stage(corpus: Corpus, home: Path, folder: Path) -> None:
@@ -271,11 +232,6 @@ def _unpack(archive: bytes, files: Sequence[CorpusFile], folder: Path) -> None:
             path.chmod(0o444)
 
 
-def _plain_size(path: Path) -> int:
-    state = path.lstat()
-    return state.st_size if stat.S_ISREG(state.st_mode) else -1
-
-
 def _home(parent: Path) -> Path:
     home = parent / f"skillopt-corpora-{os.getuid()}"
     with suppress(FileExistsError):
@@ -289,11 +245,7 @@ def _home(parent: Path) -> Path:
 
 @contextmanager
 def host_lock(parent: Path, name: str) -> Iterator[None]:
-    """Lock a name for one thread on the whole host.
-
-    Args:
-        parent: the folder of temporary files, which the engine sees.
-    """
+    """Lock a name for one thread on the whole host, by a file below `parent`."""
     with (_home(parent) / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

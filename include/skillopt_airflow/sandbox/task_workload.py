@@ -17,8 +17,7 @@ class Settings(Protocol):
     """The rollout program's settings that the host reads; the others pass through as JSON."""
 
     @property
-    def call_timeout(self) -> float:
-        """Seconds that one attempt of a model call may take."""
+    def call_timeout(self) -> float: ...
 
     @property
     def max_attempts(self) -> int: ...
@@ -106,11 +105,7 @@ class Workload(Protocol):
         """The web search behind this process's gateway; None if the run has none."""
 
     def allotted(self, gateways: int = 1) -> AbstractContextManager[Allotment]:
-        """Yield a gateway's part of the run's budget.
-
-        Args:
-            gateways: number of the task's remaining gateways, including this one; each gets the same part.
-        """
+        """Yield a gateway's part of the run's budget, the same for each of the task's remaining `gateways`."""
 
     def release_budget(self) -> None:
         """Release the task's unspent budget; called last, after everything is recorded."""

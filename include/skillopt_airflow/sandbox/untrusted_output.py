@@ -8,10 +8,10 @@ import stat
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, cast
 
 from pydantic import ValidationError
 
@@ -29,6 +29,7 @@ MAX_REFUSED = 1000
 """Stop reading a container's output after this many invalid lines."""
 MAX_REFUSED_LOGGED = 20
 MAX_ENTRIES = 10_000
+"""Maximum number of files and folders of a container's output."""
 FOLLOW_NOTHING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 REFUSED_NAMED = 3
@@ -163,11 +164,7 @@ def open_folder(root: Path, *names: str) -> Iterator[int]:
 
 
 def plain_file(folder: int, name: str, limit: int) -> bytes:
-    """Return the content of a plain file in an opened folder.
-
-    Raises:
-        OSError: the name or the file isn't plain, or the file has more than `limit` bytes.
-    """
+    """Return a file of an opened folder. Raises OSError if name or file isn't plain, or it exceeds `limit` bytes."""
     if re.fullmatch(FILE_NAME, name) is None:
         raise OSError("not a plain name")
     with _open_plain(name, folder) as file:
@@ -203,20 +200,14 @@ def written_bytes(folder: Path, limit: int) -> int:
                         return limit + 1
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(Path(entry.path))
-                    total += _disk_bytes(entry)
+                    with suppress(FileNotFoundError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
         except FileNotFoundError:
             # The container removed it after the listing.
             continue
         except OSError:
             return limit + 1
     return total
-
-
-def _disk_bytes(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_blocks * 512
-    except FileNotFoundError:
-        return 0
 
 
 def pack_folder(folder: Path) -> bytes:
@@ -243,11 +234,7 @@ def pack_files(files: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def plain_files(body: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of a tar's plain files; skip everything else.
-
-    Raises:
-        OSError: the contents have more than `limit` bytes, or it isn't a tar.
-    """
+    """Yield names and contents of a tar's plain files. Raises OSError for over `limit` bytes, or if it isn't a tar."""
     left = limit
     try:
         with tarfile.open(fileobj=io.BytesIO(body), mode="r|") as tar:
@@ -266,13 +253,9 @@ def plain_files(body: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
 
 
 def extract(chunks: Iterable[bytes], folder: Path) -> None:
-    """Extract a tar stream that this project wrote.
-
-    Raises:
-        OSError: a path is outside the folder, or it isn't a tar.
-    """
+    """Extract a tar stream of this project. Raises OSError if it isn't one, or a path is outside the folder."""
     try:
-        with tarfile.open(fileobj=_Stream(chunks), mode="r|") as tar:
+        with tarfile.open(fileobj=cast("IO[bytes]", _Chunks(chunks)), mode="r|") as tar:
             # Python before 3.11.4, such as Debian 12's, has no filters and rejects the argument.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
             tar.extractall(folder)  # noqa: S202 - trusted
@@ -301,22 +284,14 @@ def unpack(body: bytes, folder: Path, limit: int) -> None:
         log.warning("Refused %d files of the container's output, such as %r", len(refused), named)
 
 
-class _Stream(io.RawIOBase):
+class _Chunks:
+    """What tarfile needs of a stream: `read` may return any number of bytes, and none at the end."""
+
     def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._rest = b""
+        self._chunks = filter(None, chunks)
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
-        while not self._rest:
-            if (chunk := next(self._chunks, None)) is None:
-                return 0
-            self._rest = chunk
-        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(part)] = part
-        return len(part)
+    def read(self, size: int) -> bytes:
+        return next(self._chunks, b"")
 
 
 def _as_root(member: tarfile.TarInfo) -> tarfile.TarInfo:

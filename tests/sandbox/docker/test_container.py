@@ -284,12 +284,12 @@ def test_the_reaper_leaves_a_task_that_lives_its_container_and_its_folder(tmp_pa
     killed = tmp_path / f"{staging.PREFIX}killed"
     killed.mkdir()
     (killed / staging.LOCK_FILE).touch()
-    with staging.open_task_folder() as living:
-        folders = [living.path, killed, tmp_path / f"{staging.PREFIX}elsewhere"]
+    with staging.temporary_folder() as living:
+        folders = [living, killed, tmp_path / f"{staging.PREFIX}elsewhere"]
         engine = Engine(*(late | {FOLDER_LABEL: str(folder)} for folder in folders))
         assert remove_expired(engine) == 2
         assert list(engine.left) == ["0"]
-        assert living.path.is_dir()
+        assert living.is_dir()
         assert not killed.exists()
     # What never expires stays, and an expiry leaves the task its time.
     assert remove_expired(Engine({EXPIRES_LABEL: NEVER})) == 0

@@ -19,7 +19,7 @@ from skillopt_airflow.sandbox.docker.container import identity
 from skillopt_airflow.sandbox.kubernetes import runtime as kubernetes_module
 from skillopt_airflow.sandbox.kubernetes.pod import EXPIRES_LABEL, pod_labels, workload_label
 from skillopt_airflow.sandbox.kubernetes.runtime import PodRuntime
-from skillopt_airflow.sandbox.staging import Files, open_task_folder
+from skillopt_airflow.sandbox.staging import Files, temporary_folder
 from skillopt_airflow.store.data.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import ScriptedProvider
@@ -227,7 +227,7 @@ def test_what_a_killed_attempt_left_is_removed_first(cluster, task):
     for name, labels in (("mine", mine), ("others", others), ("expired", expired)):
         cluster.create("pods", bare_pod(name, labels))
 
-    with open_task_folder() as folder, operator.open_runtime(operator.fake, folder, 1):
+    with temporary_folder() as folder, operator.open_runtime(operator.fake, folder, 1):
         pass
     assert set(cluster.left()) == {"others"}
 

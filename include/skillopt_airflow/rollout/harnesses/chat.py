@@ -14,7 +14,7 @@ from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer, post
 from skillopt_airflow.rollout.harnesses.conversation import Reply, conversation_trajectory, item_pictures
 from skillopt_airflow.rollout.harnesses.plain_chat import parse_reply, request_body
-from skillopt_airflow.rollout.harnesses.session import Session, open_session
+from skillopt_airflow.rollout.harnesses.session import open_session
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import has_output
 from skillopt_airflow.tasks.protocols import Benchmark, FollowsUp, PlaysSession, ShowsFiles, Workspace
@@ -55,9 +55,9 @@ class ChatTarget:
 
     async def _interpret(self, messages: Sequence[Message], result: Answer | OSError) -> Reply:
         """Let pydantic-ai interpret an answer or a failure, as if it had sent the request."""
-        from skillopt_airflow.rollout.harnesses.target_model import ReplayTransport, TargetModel
+        from skillopt_airflow.rollout.harnesses.target_model import TargetModel, replay_transport
 
-        async with aclosing(TargetModel(self._settings, self._gateway, ReplayTransport(result))) as model:
+        async with aclosing(TargetModel(self._settings, self._gateway, replay_transport(result))) as model:
             return await model.ask(messages, {})
 
     @cached_property
@@ -67,52 +67,15 @@ class ChatTarget:
         return TargetModel(self._settings, self._gateway)
 
 
-class SessionChat:
-    """Runs the sessions of a benchmark. An item's answer is the outcome of its episode.
-
-    The target gets a new prompt for each action, with its last turns. The trajectory has the messages of one
-    conversation.
-    """
-
-    def __init__(self, settings: RolloutSettings, benchmark: PlaysSession, target: ChatTarget) -> None:
-        self._settings = settings
-        self._benchmark = benchmark
-        self._target = target
-
-    async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        started, clock = time.time(), time.monotonic()
-        system = Message(role="system", content=skill)
-        replies: list[Reply] = []
-        async with open_session(self._settings, workspace.sealed) as session:
-            messages = [system, self._prompt(session)]
-            while not session.over:
-                reply = await self._target.ask([system, self._prompt(session)], {})
-                # The outcome is scored, so an empty reply isn't a failure.
-                replies.append(replace(reply, status=Status.OK) if reply.status is Status.EMPTY else reply)
-                if reply.text:
-                    messages.append(Message(role="assistant", content=reply.text))
-                if not reply.status.scored:
-                    break
-                observation = await session.act(self._benchmark.action(reply.text))
-                messages.append(Message(role="user", content=observation.text))
-            outcome = session.episode.outcome
-        return conversation_trajectory(item.id, messages, replies, outcome, started, clock)
-
-    def _prompt(self, session: Session) -> Message:
-        return Message(role="user", content=self._benchmark.prompt(session.episode, LAST_TURNS))
-
-
 class ChatHarness:
     """Starts a conversation with the benchmark's messages. The answer is in the target's last reply.
 
-    A `FollowsUp` benchmark sees every reply, and its messages go to the target until the turns are used up. For
-    `PlaysSession` benchmarks, see `SessionChat`.
+    A `FollowsUp` benchmark sees every reply, and its messages go to the target until the turns are used up.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
         self._settings = settings
         self._benchmark = benchmark
-        self._max_turns = settings.max_turns
         self._target = ChatTarget(settings, gateway)
 
     async def aclose(self) -> None:
@@ -120,12 +83,12 @@ class ChatHarness:
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         if isinstance(self._benchmark, PlaysSession):
-            return await SessionChat(self._settings, self._benchmark, self._target).run(item, skill, workspace)
+            return await self._play(self._benchmark, item, skill, workspace)
         started, clock = time.time(), time.monotonic()
         messages = await self._opening(item, skill, workspace)
         pictures = item_pictures([message.content for message in messages], workspace)
         replies: list[Reply] = []
-        while len(replies) < self._max_turns:
+        while len(replies) < self._settings.max_turns:
             reply = await self._target.ask(messages, pictures)
             replies.append(reply)
             if reply.text:
@@ -148,3 +111,30 @@ class ChatHarness:
             shown = await self._benchmark.shown_files(item.public, workspace)
             messages = [*before, Message(role=last.role, content=f"{last.content}\n\n{shown}".rstrip())]
         return messages
+
+    async def _play(self, benchmark: PlaysSession, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
+        """Play a session. The answer is the outcome of its episode.
+
+        The target gets a new prompt for each action, with its last turns. The trajectory has the messages of one
+        conversation.
+        """
+        started, clock = time.time(), time.monotonic()
+        system = Message(role="system", content=skill)
+        messages = [system]
+        replies: list[Reply] = []
+        async with open_session(self._settings, workspace.sealed) as session:
+            while not session.over:
+                prompt = Message(role="user", content=benchmark.prompt(session.episode, LAST_TURNS))
+                if not replies:
+                    messages.append(prompt)
+                reply = await self._target.ask([system, prompt], {})
+                # The outcome is scored, so an empty reply isn't a failure.
+                replies.append(replace(reply, status=Status.OK) if reply.status is Status.EMPTY else reply)
+                if reply.text:
+                    messages.append(Message(role="assistant", content=reply.text))
+                if not reply.status.scored:
+                    break
+                observation = await session.act(benchmark.action(reply.text))
+                messages.append(Message(role="user", content=observation.text))
+            outcome = session.episode.outcome
+        return conversation_trajectory(item.id, messages, replies, outcome, started, clock)

@@ -12,8 +12,6 @@ from skillopt_airflow.rollout.harnesses.cli import CLIHarness, Trace, events, in
 
 TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
 """Its other tools need the network, a user's answers, or a longer session."""
-MIN_EFFORT = "low"
-"""The CLI's lowest effort."""
 
 
 class ClaudeCodeHarness(CLIHarness):
@@ -24,7 +22,8 @@ class ClaudeCodeHarness(CLIHarness):
 
     def command(self, pictures: Sequence[str]) -> Sequence[str]:
         settings = self.settings
-        level = MIN_EFFORT if settings.reasoning_effort == "minimal" else named_effort(settings.reasoning_effort)
+        # The CLI's lowest effort is low.
+        level = "low" if settings.reasoning_effort == "minimal" else named_effort(settings.reasoning_effort)
         effort = [] if level is None else ["--effort", level]
         command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
         return [*command, "--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]

@@ -21,7 +21,7 @@ from skillopt_airflow.core.values.text import shortened, storable
 from skillopt_airflow.core.values.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.harnesses.conversation import MAX_ERROR_CHARS, REFUSALS, item_pictures, reason
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, corpus_variable, has_output
+from skillopt_airflow.rollout.workspace import folder_variables, has_output
 from skillopt_airflow.tasks.protocols import Benchmark, OffersTools, Workspace
 
 MAX_MESSAGES = 100
@@ -133,10 +133,13 @@ class CLIHarness(ABC):
             home = folder / "home"
             home.mkdir()
             self.prepare(home, skill)
-            pictures = _pictures(task, workspace)
+            shown = item_pictures([task], workspace)
+            pictures = [str(Path(workspace.inputs, name)) for name in dict.fromkeys(marks_in(task)) if name in shown]
             (folder / "prompt").write_text(self.prompt(task, pictures), encoding="utf-8")
             exit_status = await self._execute(self.command(pictures), home, folder, workspace)
-            trace = self.read(_lines(folder / "trace"))
+            # Read line by line, since a trace can be as large as the container allows.
+            with (folder / "trace").open("rb") as lines:
+                trace = self.read(lines)
             status, error = _outcome(trace, exit_status, _tail(folder / "errors"), self.settings.agent_seconds)
             if status is Status.OK and not trace.final.strip() and not has_output(workspace):
                 status = Status.EMPTY
@@ -175,10 +178,8 @@ class CLIHarness(ABC):
 
     async def _execute(self, command: Sequence[str], home: Path, folder: Path, workspace: Workspace) -> int | None:
         """Return the exit status of the CLI, or None after a timeout. Kills its process group."""
-        inherited = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
-        folders = {"HOME": str(home), "INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs}
-        folders |= corpus_variable(workspace.corpus)
-        env = {**inherited, **folders, "LANG": "C.UTF-8", **workspace.agent_variables(), **self.variables()}
+        env = {**folder_variables(workspace, str(home)), "LANG": "C.UTF-8"}
+        env |= {**workspace.agent_variables(), **self.variables()}
         # No pipes: a program that outlives the CLI would keep them open.
         with (
             (folder / "prompt").open("rb") as prompt,
@@ -218,29 +219,16 @@ def http_status_in(text: str) -> int | None:
 
 
 def _outcome(trace: Trace, exit_status: int | None, errors: str, limit: float) -> tuple[Status, str]:
-    status = trace.status
     if exit_status is None:
         return Status.TIMEOUT, f"the CLI was not done after {limit:.0f} s (sandbox.timeout)"
-    if status is Status.OK and exit_status == 0:
-        return status, ""
-    if status is Status.OK:
-        status = Status.MODEL_ERROR
+    if trace.status is Status.OK and exit_status == 0:
+        return Status.OK, ""
+    status = Status.MODEL_ERROR if trace.status is Status.OK else trace.status
     if status in SENTENCES:
         why = f"{SENTENCES[status]}: {trace.error or trace.final}"
     else:
         why = trace.error or f"the CLI ended with exit status {exit_status} and no result: {errors}"
     return status, reason(why)
-
-
-def _pictures(task: str, workspace: Workspace) -> list[str]:
-    shown = item_pictures([task], workspace)
-    return [str(Path(workspace.inputs, name)) for name in dict.fromkeys(marks_in(task)) if name in shown]
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield lines one by one, since a trace can be as large as the container allows."""
-    with path.open("rb") as file:
-        yield from file
 
 
 def _tail(path: Path) -> str:

@@ -45,13 +45,10 @@ class CodexHarness(CLIHarness):
     """Uses the wire format openai. The CLI accepts no temperature, and the gateway sets its token limit."""
 
     def prepare(self, home: Path, skill: str) -> None:
-        settings = self.settings
-        effort = (
-            f"model_reasoning_effort = {json.dumps(settings.reasoning_effort)}" if settings.reasoning_effort else ""
-        )
+        settings, effort = self.settings, self.settings.reasoning_effort
         config = _CONFIG.format(
             model=json.dumps(settings.model),
-            effort=effort,
+            effort=f"model_reasoning_effort = {json.dumps(effort)}" if effort else "",
             base_url=json.dumps(f"{self.base_url}/v1"),
             idle=round(settings.patience * 1000),
         )

@@ -44,11 +44,7 @@ class Session:
         self.episode = Episode(await self._ask(contents))
 
     async def act(self, action: str) -> Observation:
-        """Return the observation after an action.
-
-        Raises:
-            SandboxError: the world's process ended, was too slow, or sent an invalid answer.
-        """
+        """Return the observation after an action. Raises SandboxError if the world's process ended or was too slow."""
         self.episode = self.episode.after(action, await self._ask(action))
         return self.episode.now
 
@@ -92,11 +88,7 @@ class Session:
 
 @asynccontextmanager
 async def open_session(settings: RolloutSettings, files: Mapping[str, bytes]) -> AsyncIterator[Session]:
-    """Open an item's world, and end its process after the block.
-
-    Raises:
-        SandboxError: it couldn't be opened. The text has the process's error output.
-    """
+    """Open an item's world, and end its process after the block. Raises SandboxError with its error output."""
     command = (sys.executable, "-m", "skillopt_airflow.rollout.world_program", settings.benchmark)
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=MAX_LINE_BYTES)
     session = Session(process, settings)

@@ -48,26 +48,22 @@ from skillopt_airflow.rollout.harnesses.conversation import REFUSALS, Reply, rea
 from skillopt_airflow.rollout.settings import RolloutSettings
 
 
-class ReplayTransport(httpx2.AsyncBaseTransport):
-    """Replays an earlier answer or failure for every request."""
+def replay_transport(result: Answer | OSError) -> httpx2.MockTransport:
+    """Return a transport that replays an earlier answer or failure for every request."""
 
-    def __init__(self, result: Answer | OSError) -> None:
-        self._result = result
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        if isinstance(result, OSError):
+            failure = httpx2.ReadTimeout if isinstance(result, TimeoutError) else httpx2.ReadError
+            raise failure("", request=request) from result
+        return httpx2.Response(result.status, headers=dict(result.headers), content=result.body)
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if isinstance(self._result, TimeoutError):
-            raise httpx2.ReadTimeout("", request=request) from self._result
-        if isinstance(self._result, OSError):
-            raise httpx2.ReadError("", request=request) from self._result
-        return httpx2.Response(self._result.status, headers=dict(self._result.headers), content=self._result.body)
+    return httpx2.MockTransport(handle)
 
 
 class TargetModel:
     """The model in the wire format of its connection. The gateway adds the key and does the retries.
 
-    Args:
-        gateway: path of the gateway's unix socket, or its URL `http://host:port`.
-        transport: replacement for the gateway.
+    `gateway` is its unix socket, or its URL `http://host:port`. `transport` replaces it.
     """
 
     def __init__(
@@ -104,11 +100,7 @@ class TargetModel:
         status, why = response_status(response)
         usage = response.usage
         return Reply(
-            status,
-            why,
-            text=text_of(response),
-            prompt_tokens=usage.input_tokens,
-            completion_tokens=usage.output_tokens,
+            status, why, text=text_of(response), prompt_tokens=usage.input_tokens, completion_tokens=usage.output_tokens
         )
 
     def content(self, pieces: Sequence[Part]) -> str | list[UserContent]:
@@ -214,6 +206,5 @@ def _code(body: object) -> object:
 def _turn(message: Message, content: str | list[UserContent]) -> ModelMessage:
     if message.role == "assistant":
         return ModelResponse(parts=[TextPart(message.content)])
-    return ModelRequest(
-        parts=[SystemPromptPart(message.content) if message.role == "system" else UserPromptPart(content)]
-    )
+    part = SystemPromptPart(message.content) if message.role == "system" else UserPromptPart(content)
+    return ModelRequest(parts=[part])

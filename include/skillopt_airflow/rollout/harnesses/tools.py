@@ -45,31 +45,20 @@ class ToolTask:
     tools: Sequence[ToolFunction]
     answer: Callable[[str], str]
     """Extracts the answer from the agent's last text."""
-    is_answered: Callable[[], bool]
-    """Returns whether there is something to score even without a text."""
 
 
 @asynccontextmanager
 async def tool_task(
     benchmark: Benchmark, settings: RolloutSettings, item: PublicItem, workspace: Workspace
 ) -> AsyncIterator[ToolTask]:
-    """Yield an item's task. A session's world is open within the block.
-
-    Raises:
-        SandboxError: the world couldn't be opened.
-    """
+    """Yield an item's task. A session's world is open within the block. Raises SandboxError."""
     if isinstance(benchmark, PlaysSession):
         async with open_session(settings, workspace.sealed) as session:
             text = benchmark.task(session.episode.opening)
-            yield ToolTask(text, [_act_tool(session, benchmark)], lambda _: session.episode.outcome, lambda: True)
+            yield ToolTask(text, [_act_tool(session, benchmark)], lambda _: session.episode.outcome)
     else:
         with_tools = require_tools(benchmark)
-        yield ToolTask(
-            with_tools.task(item.public),
-            with_tools.tools(item.public, workspace),
-            benchmark.answer,
-            lambda: has_output(workspace),
-        )
+        yield ToolTask(with_tools.task(item.public), with_tools.tools(item.public, workspace), benchmark.answer)
 
 
 def _act_tool(session: Session, benchmark: PlaysSession) -> ToolFunction:
@@ -103,7 +92,6 @@ class ToolsHarness:
         check_tools(benchmark)
         self._settings = settings
         self._benchmark = benchmark
-        self._max_turns = settings.max_turns
         self._target = TargetModel(settings, gateway)
 
     async def aclose(self) -> None:
@@ -116,7 +104,9 @@ class ToolsHarness:
             with capture_run_messages() as history:
                 error = await self._run_agent(self._target.content(parts(task.text, pictures)), skill, task.tools)
             responses = [turn for turn in history if isinstance(turn, ModelResponse)]
-            status, why = self._outcome(history, responses, error, task)
+            # A session's outcome is scored, too.
+            is_answered = isinstance(self._benchmark, PlaysSession) or has_output(workspace)
+            status, why = self._outcome(history, responses, error, is_answered=is_answered)
             texts = [text for turn in responses if (text := text_of(turn).strip())]
             opening = (Message(role="system", content=skill), Message(role="user", content=task.text))
             return Trajectory(
@@ -145,10 +135,10 @@ class ToolsHarness:
             tools=[Tool(_agent_tool(tool), sequential=True) for tool in tools],
             model_settings=self._target.settings,
             # Each retry is a model call, so the limit of turns applies.
-            retries={"tools": self._max_turns, "output": self._max_turns},
+            retries={"tools": self._settings.max_turns, "output": self._settings.max_turns},
         )
         try:
-            await agent.run(task, usage_limits=UsageLimits(request_limit=self._max_turns))
+            await agent.run(task, usage_limits=UsageLimits(request_limit=self._settings.max_turns))
         except (AgentRunError, UserError) as error:
             return error
         return None
@@ -158,7 +148,8 @@ class ToolsHarness:
         history: Sequence[ModelMessage],
         responses: Sequence[ModelResponse],
         error: AgentRunError | UserError | None,
-        task: ToolTask,
+        *,
+        is_answered: bool,
     ) -> tuple[Status, str]:
         # pydantic-ai raises an error if an answer is cut before its text or within a tool's arguments.
         cut = bool(responses) and history[-1] is responses[-1] and response_status(responses[-1])[0] is Status.TRUNCATED
@@ -167,11 +158,11 @@ class ToolsHarness:
         status, why = response_status(responses[-1])
         if status not in (Status.OK, Status.EMPTY) or (error is None and status is Status.OK):
             return status, why
-        if any(text_of(turn).strip() for turn in responses) or task.is_answered():
+        if any(text_of(turn).strip() for turn in responses) or is_answered:
             return Status.OK, ""
         if status is Status.EMPTY:
             return status, ""
-        return Status.MODEL_ERROR, f"no answer after model.max_turns = {self._max_turns} model calls"
+        return Status.MODEL_ERROR, f"no answer after model.max_turns = {self._settings.max_turns} model calls"
 
 
 def _agent_tool(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:

@@ -23,9 +23,7 @@ TIMEOUT = 60
 def image_digest(image: str, sandbox: SandboxGroup) -> str:
     """Pull an image if necessary; return its digest in a registry, or else its ID.
 
-    Raises:
-        EngineUnavailable: the engine doesn't respond.
-        ImageMissing: the engine doesn't have the image and can't pull it.
+    Raises EngineUnavailable, or ImageMissing if the engine can't pull it.
     """
     with find_engine(sandbox.conn_id).open_client() as client:
         ensure_image(client, image, again=sandbox.renews(image))
@@ -38,19 +36,19 @@ def image_digest(image: str, sandbox: SandboxGroup) -> str:
 
 
 def has_image(image: str, sandbox: SandboxGroup) -> bool:
-    """Return whether the engine already has an image.
-
-    Raises:
-        EngineUnavailable: the engine doesn't respond.
-    """
-    from docker.errors import ImageNotFound
-
+    """Return whether the engine already has an image. Raises EngineUnavailable."""
     engine = find_engine(sandbox.conn_id)
     with connection_errors(engine.url), engine.open_client() as client:
-        try:
-            client.inspect_image(image)
-        except ImageNotFound:
-            return False
+        return is_present(client, image)
+
+
+def is_present(client: Any, image: str) -> bool:
+    from docker.errors import ImageNotFound
+
+    try:
+        client.inspect_image(image)
+    except ImageNotFound:
+        return False
     return True
 
 
@@ -68,10 +66,9 @@ class Engine:
 
     @contextmanager
     def open_client(self) -> Iterator[Any]:
-        """Yield the engine's low-level client. Keepalive ends its connections within 3 minutes of the host's failure.
+        """Yield the engine's low-level client. Raises EngineUnavailable.
 
-        Raises:
-            EngineUnavailable: the engine doesn't respond.
+        Keepalive ends its connections within 3 minutes of the host's failure.
         """
         from urllib3.connection import HTTPConnection
 
@@ -94,10 +91,8 @@ def find_engine(conn_id: str | None, docker_url: str | None = None) -> Engine:
     """Return the engine of a connection, or the worker's own.
 
     The connection's host is a URL such as tcp://10.0.0.5:2376. Its extra may contain `verify`, `network` for gateways
-    and couriers, and `ca_cert`, `client_cert` and `client_key`, which are paths of PEM files.
-
-    Raises:
-        ConfigError: the connection has no host, or only some of the three files.
+    and couriers, and `ca_cert`, `client_cert` and `client_key`, which are paths of PEM files. Raises ConfigError if it
+    has no host, or only some of the three files.
     """
     from airflow.providers.docker.hooks.docker import DockerHook
 
@@ -151,11 +146,7 @@ def engine_errors(url: str) -> Iterator[None]:
 
 
 def ensure_image(client: Any, image: str, *, again: bool = False, knob: str = "sandbox.image") -> None:
-    """Pull the image, which a knob names, if it is missing, or `again`.
-
-    Raises:
-        ImageMissing: the engine doesn't have the image and can't pull it.
-    """
+    """Pull the image, which a knob names, if it is missing, or `again`. Raises ImageMissing."""
     from docker.errors import APIError, ImageNotFound
     from requests import RequestException
 

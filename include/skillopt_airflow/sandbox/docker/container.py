@@ -131,7 +131,6 @@ class Container:
     _id: str = ""
 
     def run(self, on_start: Callable[[], None]) -> str:
-        """Run it to its end, and return the reason why items without a row are unfinished."""
         from docker.errors import DockerException
         from requests import RequestException
         from urllib3.exceptions import HTTPError
@@ -162,8 +161,9 @@ class Container:
         try:
             self.client.kill(self._id)
         except APIError as error:
-            if self._is_created():
-                return False
+            with suppress(APIError):
+                if self.client.inspect_container(self._id)["State"]["Status"] == "created":
+                    return False
             log.info("The container had already ended: %s", error.explanation)
         return True
 
@@ -196,14 +196,6 @@ class Container:
         self.client.wait(self._id)
         state: Mapping[str, Any] = self.client.inspect_container(self._id)["State"]
         return state
-
-    def _is_created(self) -> bool:
-        from docker.errors import APIError
-
-        try:
-            return bool(self.client.inspect_container(self._id)["State"]["Status"] == "created")
-        except APIError:
-            return False
 
 
 @contextmanager
@@ -273,9 +265,7 @@ def created_container(
 ) -> Iterator[str]:
     """Create a container without starting it, for archives of its image, and yield its ID.
 
-    Args:
-        seconds: lifetime of the container if it's started.
-        host: options of the engine's HostConfig, such as limits and mounts.
+    If it's started, it lives for `seconds`. `host` are options of the HostConfig, such as limits and mounts.
     """
     made = client.create_container(
         image,
@@ -295,8 +285,7 @@ def created_container(
 def temporary_volume(client: Any, labels: Mapping[str, str], memory: str | None = None) -> Iterator[str]:
     """Create a volume until the block ends, and yield its name.
 
-    Args:
-        memory: mount options of a volume in memory, including its size; if None, the volume is on disk.
+    `memory` are the mount options of a volume in memory, including its size; if None, the volume is on disk.
     """
     from docker.errors import DockerException
     from requests import RequestException
@@ -316,9 +305,7 @@ def execute(
 ) -> tuple[int | None, str]:
     """Run a command, and return its exit status and output; the status is None if the container ended first.
 
-    Args:
-        limit: maximum of the output in bytes; the rest is dropped.
-        options: further options of the engine's exec, such as environment and workdir.
+    Output after `limit` bytes is dropped. `options` are those of the engine's exec, such as environment and workdir.
     """
     made = client.exec_create(container, list(command), user=user, **options)
     with open_frames(client.exec_start(made["Id"], stream=True)) as frames:

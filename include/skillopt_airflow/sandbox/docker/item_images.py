@@ -25,6 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.values.types import Item, ItemImage, JsonObject, canonical_json, sha256
+from skillopt_airflow.sandbox.docker.connection import ensure_image, find_engine, is_present
 from skillopt_airflow.sandbox.docker.container import (
     EXPIRES_LABEL,
     NEVER,
@@ -72,15 +73,11 @@ class ItemImages:
         self._contents = contents
 
     def target_image(self, item: Item) -> str:
-        """Return the name of the image that the target works in, after building it if necessary.
-
-        Raises:
-            ImageMissing: the packages, the tree, git or the named image aren't available.
-        """
+        """Return the image that the target works in, after building it if necessary. Raises ImageMissing."""
         return self._build_once(item, self._base)
 
     def judge_image(self, item: Item) -> str:
-        """Return the name of the image for the item's tests; if the item names none, it's the target's image."""
+        """Return the image for the item's tests. If the item names none, it's the target's. Raises ImageMissing."""
         named = item.image.name if item.image is not None else ""
         return self._build_once(item, pull_item_image(self._client, named, self._limits) if named else self._base)
 
@@ -89,10 +86,10 @@ class ItemImages:
             return base
         tag = self._tag(item, item.image, base)
         name = tag.partition(":")[2]
-        if not self._exists(tag):
+        if not is_present(self._client, tag):
             # Tasks and threads of a host start with the same items. Lock files are never removed, so images share them.
             with host_lock(Path(tempfile.gettempdir()), f"{REPOSITORY}-{name[:4]}"), _builds:
-                if not self._exists(tag):
+                if not is_present(self._client, tag):
                     began = time.monotonic()
                     log.info("building the image of item %s", item.id)
                     self._build(item, item.image, base, tag)
@@ -104,11 +101,8 @@ class ItemImages:
     def _tag(self, item: Item, image: ItemImage, base: str) -> str:
         inputs = [file.sha256 for file in image.files]
         if image.name:
-            inputs = [
-                self._id(pull_item_image(self._client, image.name, self._limits)),
-                image.folder,
-                image.environment,
-            ]
+            named = pull_item_image(self._client, image.name, self._limits)
+            inputs = [self._id(named), image.folder, image.environment]
         elif not all(inputs):
             # Only a run that stores its items fills in the hashes.
             contents = self._contents(item)
@@ -118,15 +112,6 @@ class ItemImages:
 
     def _id(self, name: str) -> str:
         return str(self._client.inspect_image(name)["Id"])
-
-    def _exists(self, tag: str) -> bool:
-        from docker.errors import ImageNotFound
-
-        try:
-            self._client.inspect_image(tag)
-        except ImageNotFound:
-            return False
-        return True
 
     def _build(self, item: Item, image: ItemImage, base: str, tag: str) -> None:
         # A busy engine may write a layer slowly.
@@ -207,16 +192,9 @@ class ItemImages:
 
 
 def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
-    """Pull missing images that items name.
-
-    Raises:
-        EngineUnavailable: the engine doesn't respond.
-        ImageMissing: names all missing images.
-    """
-    from skillopt_airflow.sandbox.docker import connection as docker_connection
-
+    """Pull missing images that items name. Raises EngineUnavailable, or ImageMissing with all names."""
     missing = []
-    with docker_connection.find_engine(sandbox.conn_id).open_client() as client:
+    with find_engine(sandbox.conn_id).open_client() as client:
         for name in names:
             try:
                 pull_item_image(client, name, sandbox)
@@ -231,8 +209,6 @@ def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
 
 def pull_item_image(client: Any, name: str, limits: SandboxGroup) -> str:
     """Return the full name of an image that an item names, after pulling it if it's missing."""
-    from skillopt_airflow.sandbox.docker.connection import ensure_image
-
     full = full_name(name, limits)
     ensure_image(client, full)
     return full
@@ -243,11 +219,7 @@ def full_name(name: str, limits: SandboxGroup) -> str:
 
 
 def fetch_packages(requirements: bytes, python: str, folder: Path, item_id: str) -> None:
-    """Download the packages of a requirements file into `folder`/packages, as wheels for the image's Python.
-
-    Raises:
-        ImageMissing: a line doesn't name a package, or pip fails.
-    """
+    """Download the wheels of a requirements file for the image's Python to `folder`/packages. Raises ImageMissing."""
     version, _, machine = python.partition(" ")
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in GLIBCS]
     platforms += [f"{old}_{machine}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]

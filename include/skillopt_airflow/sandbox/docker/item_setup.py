@@ -50,7 +50,9 @@ def main() -> None:
         adopt(Path(order["folder"]))
         VENV.symlink_to(order["environment"])
     else:
-        unpack()
+        TREE.mkdir()
+        # tar creates links to the outside last, so it writes nothing through them.
+        subprocess.run(["tar", "-xzf", str(HERE / "repo.tar.gz"), "--no-same-owner", "-C", str(TREE)], check=True)
         environment()
     for path in sorted(TREE.rglob(".git")):
         if path.is_dir() and not path.is_symlink():
@@ -67,12 +69,6 @@ def main() -> None:
                 path.stat().st_mode | stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH | (0o111 if path.is_dir() else 0)
             )
     shutil.rmtree(HERE)
-
-
-def unpack() -> None:
-    TREE.mkdir()
-    # tar creates links to the outside last, so it writes nothing through them.
-    subprocess.run(["tar", "-xzf", str(HERE / "repo.tar.gz"), "--no-same-owner", "-C", str(TREE)], check=True)
 
 
 def adopt(folder: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from skillopt_airflow.core.config.resource_groups import SandboxGroup
 
 KILLED = 128 + signal.SIGKILL
-"""Exit status of a process that was killed."""
 KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE
 TMP_MEGABYTES = 64
@@ -17,7 +16,6 @@ CORPUS_FOLDER = "/corpus"
 PACKAGES_SECONDS = 1200
 """Timeout of fetching the packages of an item's image."""
 BUILD_SECONDS = 600
-"""Timeout of building an item's image."""
 LAYOUT_SECONDS = 120
 """Timeout of laying out a tree for its tests."""
 MAX_OPEN_FILES = 1024

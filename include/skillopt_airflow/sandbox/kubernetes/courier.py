@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +97,7 @@ class Delivery:
         import httpx
 
         rows = self._plain(self.outputs, TRAJECTORIES)
-        files = tar_of_files(self.outputs, self.config.items, self.config.most_bytes)
+        files = pack_files(plain_outputs(self.outputs, self.config.items, self.config.most_bytes))
         try:
             self._put(self.config.files, files)
             self._put(self.config.trajectories, rows)
@@ -127,14 +126,8 @@ class Delivery:
             self._sent[url] = digest
 
 
-def tar_of_files(outputs: Path, items: int, limit: int) -> bytes:
-    """Return a tar of the plain files below files/<index>, up to `limit` bytes; empty if there are none."""
-    files = _files(outputs, items, limit)
-    first = next(files, None)
-    return b"" if first is None else pack_files(chain([first], files))
-
-
-def _files(outputs: Path, items: int, limit: int) -> Iterator[tuple[str, bytes]]:
+def plain_outputs(outputs: Path, items: int, limit: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the plain files below files/<index>, up to `limit` bytes."""
     for index in range(items):
         try:
             with open_folder(outputs, "files", str(index)) as folder:

@@ -21,8 +21,7 @@ MAX_PORT = 65535
 def network_policy(namespace: str, allowed: Sequence[str]) -> JsonObject:
     """Return a policy that only allows DNS queries to the cluster and connections to `allowed`.
 
-    Args:
-        allowed: networks with a port, such as 192.0.2.0/24:443; a NetworkPolicy can't contain host names.
+    These are networks with a port, such as 192.0.2.0/24:443. A NetworkPolicy can't contain host names.
     """
     dns: JsonObject = {
         "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}],

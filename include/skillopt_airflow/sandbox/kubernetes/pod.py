@@ -37,7 +37,6 @@ GRACE_SECONDS = 45
 """Timeout of the courier's last upload."""
 HELPER_MB = 512
 """Memory of a gateway or courier."""
-MEMORY_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 GATEWAY_CONFIG = "gateway.json"
 SOCKET = "/gateway/model.sock"
 MAX_LABEL = 63
@@ -159,11 +158,7 @@ def end_reason(status: Mapping[str, Any], limits: SandboxGroup) -> str:
 
 
 def require_digest(image: str) -> str:
-    """Return the image if its name contains its digest, which stored rollouts refer to.
-
-    Raises:
-        ConfigError: the name contains a tag, which can later refer to another image.
-    """
+    """Return the image. Raises ConfigError if its name has a tag, which can later refer to another image."""
     if "@sha256:" not in image:
         raise ConfigError(
             f"sandbox.image = {image!r}: on Kubernetes the image needs a digest, which the worker cannot get from the "
@@ -186,7 +181,10 @@ def _rollout(plan: PodPlan) -> JsonObject:
         "image": plan.image,
         "imagePullPolicy": "IfNotPresent",
         "args": ["/in", "/out", "--gateway", SOCKET, *(["--corpus", CORPUS_FOLDER] if plan.corpus_mb else [])],
-        "resources": _resources(f"{limits.cpus:g}", _memory(limits), limits.output_mb + TMP_MEGABYTES, plan.corpus_mb),
+        # Kubernetes spells 512m and 4g as 512Mi and 4Gi.
+        "resources": _resources(
+            f"{limits.cpus:g}", f"{limits.memory.upper()}i", limits.output_mb + TMP_MEGABYTES, plan.corpus_mb
+        ),
         "securityContext": _restricted(SANDBOX_UID),
         "terminationMessagePolicy": "File",
         "volumeMounts": [
@@ -246,13 +244,12 @@ def _helper(
 
 
 def _volumes(plan: PodPlan) -> list[Any]:
-    output = f"{plan.limits.output_mb}Mi"
     tmp: JsonObject = {"medium": "Memory", "sizeLimit": f"{TMP_MEGABYTES}Mi"}
     corpus = [{"name": "corpus", "emptyDir": {"sizeLimit": f"{plan.corpus_mb}Mi"}}] if plan.corpus_mb else []
     return [
         {"name": "in", "emptyDir": {"sizeLimit": "1Gi"}},
         *corpus,
-        {"name": "out", "emptyDir": {"sizeLimit": output}},
+        {"name": "out", "emptyDir": {"sizeLimit": f"{plan.limits.output_mb}Mi"}},
         {"name": "gateway", "emptyDir": {"sizeLimit": "1Mi"}},
         {"name": "calls", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "tmp", "emptyDir": tmp},
@@ -286,10 +283,6 @@ def _restricted(user: int) -> JsonObject:
 
 def _mount(volume: str, path: str, *, read_only: bool = False) -> JsonObject:
     return {"name": volume, "mountPath": path, "readOnly": read_only}
-
-
-def _memory(limits: SandboxGroup) -> str:
-    return limits.memory[:-1] + MEMORY_UNITS[limits.memory[-1]]
 
 
 def _label(value: str) -> str:

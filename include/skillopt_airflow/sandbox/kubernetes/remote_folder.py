@@ -7,7 +7,7 @@ has its own gateway, with a fixed share of the budget.
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
@@ -44,14 +44,7 @@ log = logging.getLogger(__name__)
 
 
 def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> GatewaySettings:
-    """Return the settings of a gateway for a task's sandboxes.
-
-    Gateways don't coordinate, so each gets an equal share of the concurrency.
-
-    Args:
-        allowance: amount that the gateway may spend.
-        gateways: number of the task's concurrent gateways.
-    """
+    """Return the settings of one of a task's concurrent gateways, each with an equal share of the concurrency."""
     return GatewaySettings(
         stage=workload.stage,
         max_attempts=workload.settings.max_attempts,
@@ -63,20 +56,16 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
     )
 
 
-def count_calls(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
-    def count(call: ModelCall) -> None:
-        allotment.count(call)
-        on_call(call)
-
-    return count
-
-
 @contextmanager
 def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> Iterator[ModelGateway]:
     """Run the model's gateway in the task itself; each sandbox has its own socket."""
     with workload.allotted() as allotment:
         settings = dict(gateway_settings(workload, allotment.budget))
-        count = count_calls(allotment, on_call)
+
+        def count(call: ModelCall) -> None:
+            allotment.count(call)
+            on_call(call)
+
         try:
             with ModelGateway(workload.upstream, on_call=count, search=workload.search, **settings) as gateway:
                 yield gateway
@@ -85,11 +74,7 @@ def task_gateway(workload: Workload, on_call: Callable[[ModelCall], None]) -> It
 
 
 def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> JsonObject:
-    """Return the gateway's configuration (`skillopt_airflow.gateway.serve.ServeConfig`), with its secrets.
-
-    Raises:
-        ConfigError: the run has a web search, whose results only a gateway in the task can store.
-    """
+    """Return the gateway's `ServeConfig` with its secrets. Raises ConfigError if the run has a web search."""
     if workload.search is not None:
         raise ConfigError(
             "search.conn_id: on this engine the gateway is a separate container, which has no web search. Use a Docker "
@@ -98,19 +83,6 @@ def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: i
     settings = gateway_settings(workload, allowance, gateways).model_dump(mode="json")
     proxies: JsonObject = {name: os.environ[name] for name in PROXIES if name in os.environ}
     return {**settings, "upstream": export_upstream(workload.upstream), "proxies": proxies}
-
-
-def report_calls(lines: Iterable[bytes], allotment: Allotment, on_call: Callable[[ModelCall], None]) -> None:
-    """Report the model calls that a gateway wrote, one line per call."""
-    count = count_calls(allotment, on_call)
-    for line in lines:
-        if line == ENDED:
-            allotment.complete()
-            continue
-        try:
-            count(ModelCall.model_validate_json(line))
-        except ValidationError:
-            log.warning("The gateway wrote an invalid model call: %.200r", line)
 
 
 class Exchange(Protocol):
@@ -168,8 +140,21 @@ class RemoteFolder(ContainerFolder):
         if calls is not None:
             # Only complete lines, each once.
             *lines, _ = calls.split(b"\n")
-            report_calls(lines[self._calls :], self._allotment, self._on_call)
+            for line in lines[self._calls :]:
+                self._report(line)
             self._calls = max(self._calls, len(lines))
+
+    def _report(self, line: bytes) -> None:
+        if line == ENDED:
+            self._allotment.complete()
+            return
+        try:
+            call = ModelCall.model_validate_json(line)
+        except ValidationError:
+            log.warning("The gateway wrote an invalid model call: %.200r", line)
+            return
+        self._allotment.count(call)
+        self._on_call(call)
 
 
 @contextmanager
@@ -184,12 +169,7 @@ def open_remote_folder(
 ) -> Iterator[tuple[RemoteFolder, Secrets]]:
     """Upload a sandbox's inputs, and clear its folder of the store afterwards.
 
-    Args:
-        number: index of the sandbox, from 0.
-        staged: the sandbox's folders on the worker.
-        exchange: the sandbox's folder of the store.
-        gateways: number of the task's concurrent sandboxes, each with its gateway.
-        on_call: called with each model call that the gateway reports.
+    `number` is the sandbox's index, from 0. `gateways` is the number of the task's concurrent sandboxes.
     """
     limit, corpus = workload.limits.output_mb * MEGABYTE, workload.corpus
     seconds = url_seconds(workload, len(items))

@@ -1,30 +1,21 @@
 """Pods on a Kubernetes cluster as a task's sandboxes."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import tenacity
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_delay,
-    stop_when_event_set,
-    wait_exponential,
-)
-from tenacity.nap import sleep_using_event
 
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
-from skillopt_airflow.core.values.types import JsonObject
+from skillopt_airflow.core.values.types import Item, JsonObject, ModelCall
 from skillopt_airflow.sandbox.docker.container import capped, identity, lines
 from skillopt_airflow.sandbox.docker.limits import MAX_LOG_BYTES, MEGABYTE
 from skillopt_airflow.sandbox.kubernetes.pod import (
@@ -41,16 +32,9 @@ from skillopt_airflow.sandbox.kubernetes.pod import (
     secret_manifest,
     workload_label,
 )
-from skillopt_airflow.sandbox.kubernetes.remote_folder import open_remote_folder, url_seconds
-from skillopt_airflow.sandbox.staging import ContainerFolder
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from skillopt_airflow.core.values.types import Item, ModelCall
-    from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges
-    from skillopt_airflow.sandbox.staging import Files, TaskFolder
-    from skillopt_airflow.sandbox.task_workload import Corpus, Workload
+from skillopt_airflow.sandbox.kubernetes.remote_folder import Exchanges, Secrets, open_remote_folder, url_seconds
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, container_folder
+from skillopt_airflow.sandbox.task_workload import Workload
 
 POLL_SECONDS = 1.0
 RETRY_SECONDS = 300.0
@@ -66,8 +50,7 @@ PULL_SECONDS = 120.0
 """Time limit of a node's attempts to pull, because a registry may fail briefly."""
 STOPPED = "the task was stopped, and its pods were removed"
 
-BLOCK = 4096
-"""Block size of a filesystem in bytes."""
+BLOCK_BYTES = 4096
 
 log = logging.getLogger(__name__)
 
@@ -79,19 +62,12 @@ class Pod:
     client: Any
     plan: PodPlan
     folder: ContainerFolder
-    secrets: tuple[JsonObject, JsonObject]
-    """For the gateway and for the courier."""
+    secrets: Secrets
     stopped: threading.Event
     _made: bool = False
 
     def run(self, on_start: Callable[[], None]) -> str:
-        """Run it to its end, and return the reason why items without a row are unfinished.
-
-        Raises:
-            EngineUnavailable: the cluster doesn't respond.
-            ImageMissing: an image can't be pulled.
-            SandboxError: the cluster refused the pod or found no node for it, or the task was stopped.
-        """
+        """See `Sandbox.run`. Also raises EngineUnavailable if the cluster doesn't respond, and ImageMissing."""
         with cluster_errors(self.plan.namespace):
             try:
                 if self.stopped.is_set():
@@ -110,9 +86,9 @@ class Pod:
     def _make(self) -> None:
         """Create the pod first: it waits for its Secret, and one without an owner would outlive a killed task."""
         plan, namespace = self.plan, self.plan.namespace
-        made = self._retry(_create, self.client.create_namespaced_pod, namespace, pod_manifest(plan))
+        self._retry(_create, self.client.create_namespaced_pod, namespace, pod_manifest(plan))
         self._made = True
-        pod = self._retry(self.client.read_namespaced_pod, plan.name, namespace) if made is None else made
+        pod = self._retry(self.client.read_namespaced_pod, plan.name, namespace)
         secret = secret_manifest(plan, str(pod.metadata.uid), *self.secrets)
         self._retry(_create, self.client.create_namespaced_secret, namespace, secret)
 
@@ -152,15 +128,15 @@ class Pod:
     def _retry(self, request: Callable[..., Any], *arguments: Any) -> Any:
         """Send a request to the cluster, with retries, because an error would also end the task's other pods."""
 
-        def log_error(state: RetryCallState) -> None:
+        def log_error(state: tenacity.RetryCallState) -> None:
             error = None if state.outcome is None else state.outcome.exception()
             log.warning("Pod %s: the cluster does not respond (%s)", self.plan.name, getattr(error, "reason", error))
 
-        return Retrying(
-            retry=retry_if_exception(_is_temporary),
-            stop=stop_after_delay(RETRY_SECONDS) | stop_when_event_set(self.stopped),
-            wait=wait_exponential(POLL_SECONDS, max=MAX_PAUSE),
-            sleep=sleep_using_event(self.stopped),
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_is_temporary),
+            stop=tenacity.stop_after_delay(RETRY_SECONDS) | tenacity.stop_when_event_set(self.stopped),
+            wait=tenacity.wait_exponential(POLL_SECONDS, max=MAX_PAUSE),
+            sleep=tenacity.sleep_using_event(self.stopped),
             before_sleep=log_error,
             reraise=True,
         )(request, *arguments)
@@ -169,46 +145,26 @@ class Pod:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
-        limit = MAX_LOG_BYTES
+        # One byte above the limit, so that `capped` marks a longer log as truncated.
+        options = {"container": BASE, "limit_bytes": MAX_LOG_BYTES + 1, "_preload_content": False}
         try:
-            # One byte above the limit, so that `capped` marks a longer log as truncated.
-            output = self.client.read_namespaced_pod_log(
-                self.plan.name,
-                self.plan.namespace,
-                container=BASE,
-                limit_bytes=limit + 1,
-                _preload_content=False,
-            )
+            output = self.client.read_namespaced_pod_log(self.plan.name, self.plan.namespace, **options)
         except (ApiException, HTTPError) as error:
             log.info("The pod has no log: %s", getattr(error, "reason", error))
             return
-        for line in lines(capped([output.data], limit)):
+        for line in lines(capped([output.data], MAX_LOG_BYTES)):
             log.info("[sandbox] %s", line)
 
 
-def _create(create: Callable[..., Any], namespace: str, manifest: JsonObject) -> Any:
-    """Create an object; return None if it already exists because the response to an earlier attempt was lost."""
+def _create(create: Callable[..., Any], namespace: str, manifest: JsonObject) -> None:
+    """Create an object, unless it already exists because the response to an earlier attempt was lost."""
     from kubernetes.client.exceptions import ApiException
 
     try:
-        return create(namespace, manifest)
+        create(namespace, manifest)
     except ApiException as error:
         if error.status != HTTPStatus.CONFLICT:
             raise
-        return None
-
-
-def remove_pods(client: Any, namespace: str, same: str, installation: str) -> int:
-    """Remove the pods that match the label selector `same`, and expired ones of `installation`; return the number."""
-    with cluster_errors(namespace):
-        left = {pod.metadata.name for pod in client.list_namespaced_pod(namespace, label_selector=same).items}
-        for pod in client.list_namespaced_pod(namespace, label_selector=installation).items:
-            expires = (pod.metadata.labels or {}).get(EXPIRES_LABEL, "")
-            if expires.isdecimal() and int(expires) < time.time():
-                left.add(pod.metadata.name)
-        for name in sorted(left):
-            remove_pod(client, namespace, name)
-    return len(left)
 
 
 def remove_pod(client: Any, namespace: str, name: str, *, at_once: bool = True) -> None:
@@ -264,8 +220,7 @@ def _is_temporary(error: BaseException) -> bool:
 def _check_images(status: Mapping[str, Any], refused: float | None) -> float | None:
     """Return the time of an image's first failed pull, or None; raise ImageMissing after PULL_SECONDS.
 
-    Args:
-        refused: result of the previous call.
+    `refused` is the previous call's result.
     """
     now = time.monotonic()
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
@@ -288,27 +243,12 @@ def _conditions(status: Mapping[str, Any]) -> str:
     return "; ".join(messages) or str(status.get("phase"))
 
 
-@contextmanager
-def open_runtime(
-    workload: Workload, folder: TaskFolder, attempt: int, exchanges: Exchanges, stopped: threading.Event
-) -> Iterator[PodRuntime]:
-    """Yield the runtime of the workload's cluster, after removing what killed tasks left there and in the store."""
-    hook = KubernetesHook(conn_id=workload.limits.conn_id or KubernetesHook.default_conn_name)
-    namespace = hook.get_namespace() or hook.DEFAULT_NAMESPACE
-    with cluster_errors(namespace):
-        client = hook.core_v1_client
-    runtime = PodRuntime(client, namespace, workload, folder, attempt, exchanges, stopped)
-    runtime.remove_all()
-    exchanges(workload_label(identity(workload.labels))).clear()
-    yield runtime
-
-
 @dataclass
 class PodRuntime:
     client: Any
     namespace: str
     workload: Workload
-    folder: TaskFolder
+    folder: Path
     attempt: int
     exchanges: Exchanges
     stopped: threading.Event
@@ -330,10 +270,13 @@ class PodRuntime:
         name = f"skillopt-{self._label}-{self.attempt}-{number}-{os.urandom(3).hex()}"
         exchange = self.exchanges(f"{self._label}/{name}")
         labels = pod_labels(self._identity, time.time() + url_seconds(workload, len(items)))
-        room = _disk_bytes(workload.corpus) // MEGABYTE
-        plan = PodPlan(name, self.namespace, workload.image, workload.limits, len(items), labels, room)
+        corpus_mb = 0
+        if workload.corpus is not None:
+            # On disk, each file and its folder take whole blocks.
+            corpus_mb = 1 + sum(file.size + 2 * BLOCK_BYTES for file in workload.corpus.manifest.files) // MEGABYTE
+        plan = PodPlan(name, self.namespace, workload.image, workload.limits, len(items), labels, corpus_mb)
         with (
-            self.folder.container(str(number), workload, items, files) as staged,
+            container_folder(self.folder / str(number), workload, items, files) as staged,
             open_remote_folder(workload, number, items, staged, exchange, self.at_once(), self._on_call) as (
                 folder,
                 secrets,
@@ -342,15 +285,32 @@ class PodRuntime:
             yield Pod(self.client, plan, folder, secrets, self.stopped)
 
     def remove_all(self) -> None:
-        same = f"{WORKLOAD_LABEL}={self._label}"
-        installation = f"{INSTALLATION_LABEL}={installation_label(self._identity)}"
-        left = remove_pods(self.client, self.namespace, same, installation)
+        """Remove the pods of this task, and expired ones of this installation."""
+        with cluster_errors(self.namespace):
+            left = {pod.metadata.name for pod in self._pods(WORKLOAD_LABEL, self._label)}
+            for pod in self._pods(INSTALLATION_LABEL, installation_label(self._identity)):
+                expires = (pod.metadata.labels or {}).get(EXPIRES_LABEL, "")
+                if expires.isdecimal() and int(expires) < time.time():
+                    left.add(pod.metadata.name)
+            for name in sorted(left):
+                remove_pod(self.client, self.namespace, name)
         if left:
-            log.info("Removed %d pods of this task or of killed tasks", left)
+            log.info("Removed %d pods of this task or of killed tasks", len(left))
+
+    def _pods(self, label: str, value: str) -> Any:
+        return self.client.list_namespaced_pod(self.namespace, label_selector=f"{label}={value}").items
 
 
-def _disk_bytes(corpus: Corpus | None) -> int:
-    """Return the bytes of a corpus on disk, with whole blocks for each file and its folder."""
-    if corpus is None:
-        return 0
-    return MEGABYTE + sum(file.size + 2 * BLOCK for file in corpus.manifest.files)
+@contextmanager
+def open_runtime(
+    workload: Workload, folder: Path, attempt: int, exchanges: Exchanges, stopped: threading.Event
+) -> Iterator[PodRuntime]:
+    """Yield the runtime of the workload's cluster, after removing what killed tasks left there and in the store."""
+    hook = KubernetesHook(conn_id=workload.limits.conn_id or KubernetesHook.default_conn_name)
+    namespace = hook.get_namespace() or hook.DEFAULT_NAMESPACE
+    with cluster_errors(namespace):
+        client = hook.core_v1_client
+    runtime = PodRuntime(client, namespace, workload, folder, attempt, exchanges, stopped)
+    runtime.remove_all()
+    exchanges(workload_label(identity(workload.labels))).clear()
+    yield runtime
