@@ -36,10 +36,6 @@ def group_values(items: Mapping[str, float], groups: Mapping[str, str]) -> list[
     return list(found.values())
 
 
-def group_sums(items: Mapping[str, float], groups: Mapping[str, str]) -> list[float]:
-    return [math.fsum(values) for values in group_values(items, groups)]
-
-
 Metric = Literal["hard", "soft", "mixed"]
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from statistics import fmean, pvariance, stdev
-from typing import NamedTuple, Self
+from typing import Self
 
 from pydantic import AwareDatetime, Field
 
@@ -159,25 +159,23 @@ def decide_nights(
     a gain over the seed is at most alpha per night.
 
     Args:
-        against_seed: the champion's score minus the seed's.
-        against_previous: minus the previous champion's; None without one.
-        against_promise: minus the published score; None without one.
-        alpha: `regate.alpha`.
+        against_seed: the champion's score minus the seed's; the others are minus the previous champion's, and minus the
+            published score.
         recent: number of the last nights for the test of a gain.
     """
-    better, alarm = gain(against_seed, recent), alarm_height(alpha)
-    to_seed = decline(against_seed)
+    better, alarm, to_seed = gain(against_seed, recent), alarm_height(alpha), decline(against_seed)
     to_previous = None if against_previous is None else decline(against_previous)
     to_promise = None if against_promise is None else decline(against_promise)
-    claims = (
-        _Claim(NightVerdict.REGRESSED, "worse than the previous champion", to_previous),
-        _Claim(NightVerdict.WORSE_THAN_SEED, "worse than the seed skill", to_seed),
-        _Claim(NightVerdict.BELOW_PUBLISHED, "below its published score, and no rival is better", to_promise),
+    charts = (
+        (NightVerdict.REGRESSED, "worse than the previous champion", to_previous),
+        (NightVerdict.WORSE_THAN_SEED, "worse than the seed skill", to_seed),
+        (NightVerdict.BELOW_PUBLISHED, "below its published score, and no rival is better", to_promise),
     )
-    claim = next((one for one in claims if one.height is not None and one.height >= alarm), None)
+    alarms = [chart for chart in charts if chart[2] is not None and chart[2] >= alarm]
     nights = min(len(against_seed), recent)
-    if claim is not None:
-        verdict, reason = claim.verdict, f"{claim.what}, CUSUM {claim.height:.1f}, at least {alarm:.1f}"
+    if alarms:
+        verdict, what, height = alarms[0]
+        reason = f"{what}, CUSUM {height:.1f}, at least {alarm:.1f}"
     elif better is not None and better <= alpha:
         verdict, reason = NightVerdict.HEALTHY, f"better than the seed skill, p = {better:.2g} over {nights} nights"
     else:
@@ -193,14 +191,6 @@ def decide_nights(
         alarm=alarm,
         alpha=alpha,
     )
-
-
-class _Claim(NamedTuple):
-    """A possible decline, and the height of its chart; None if there is nothing to compare."""
-
-    verdict: NightVerdict
-    what: str
-    height: float | None
 
 
 class NightPoint(Value):

@@ -84,11 +84,11 @@ def _size(groups: Groups) -> float:
 
 
 def has_too_few_groups(groups: Groups) -> bool:
-    return _grouped(groups) and effective([len(group) for group in groups]) < MIN_GROUPS
+    return _grouped(groups) and effective(groups) < MIN_GROUPS
 
 
-def effective(sizes: Sequence[int]) -> float:
-    return sum(sizes) ** 2 / sum(size * size for size in sizes)
+def effective(groups: Groups) -> float:
+    return sum(map(len, groups)) ** 2 / sum(len(group) ** 2 for group in groups)
 
 
 def _grouped(groups: Groups) -> bool:
@@ -101,7 +101,7 @@ def _quantile(groups: Groups) -> float:
         return NORMAL
     from scipy.special import stdtrit
 
-    return float(stdtrit(effective([len(group) for group in groups]) - 1, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(effective(groups) - 1, (1 + CONFIDENCE) / 2))
 
 
 SAME_MEAN = 1e-12

@@ -126,7 +126,6 @@ def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...], alike: bool =
     correlated, the gate detects smaller gains.
 
     Args:
-        rules: the policy, its level, and the samples per item.
         groups: sizes of the items' groups; 1 for an item without a group.
         alike: whether all samples of an item are equal, as at temperature 0, and count as one.
     """
@@ -226,21 +225,12 @@ def publish_split(splits: Collection[Split]) -> Split:
 
 
 def gates_of(config: TrainConfig, splits: Collection[Split], look: int = 1) -> list[RunGate]:
-    """Return the active gates of a training.
-
-    Args:
-        splits: the splits of the data.
-        look: the number of the publish gate's look at its items.
-    """
-    gates = [
+    """Return the active gates of a training; `look` is the number of the publish gate's look at its items."""
+    rules = publishing_rules(config.evaluation, config.publishing, look)
+    gates = (
         RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
-        RunGate(
-            "publishing.gate_policy",
-            publish_split(splits),
-            publishing_rules(config.evaluation, config.publishing, look),
-            look,
-        ),
-    ]
+        RunGate("publishing.gate_policy", publish_split(splits), rules, look),
+    )
     return [gate for gate in gates if gate.rules.use_gate]
 
 

@@ -82,11 +82,10 @@ class RunningEvaluation:
         Both results depend only on the items' order, never on the speed of containers. The mean is over the items with
         a current score, as in the gate.
 
-        None while a win is possible, if ruling it out takes all items, or if too many items of the prefix failed. Also
-        None if the rules require the full evaluation. Then use `decide` on the full evaluation.
+        None while a win is possible, if ruling it out takes all items, or if too many items of the prefix failed. Then
+        use `decide` on the full evaluation.
         """
-        wanted = self.rules.early_reject and self.rules.use_gate
-        if not wanted or not any(item in self.current.scores for item in self.order):
+        if not any(item in self.current.scores for item in self.order):
             return None
 
         def is_lost(prefix: int) -> bool:

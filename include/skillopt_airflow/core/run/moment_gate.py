@@ -80,10 +80,9 @@ def pass_gate(given: GateInput) -> GateOutcome:
     if given.memory is not None:
         state["meta_skill"] = given.memory
     if given.ranked is not None and given.reflected is not None:
-        entry = entry_of(
-            moment.step, given.reflected, given.ranked, given.report, decision.action, decision.against_current
-        )
-        state["buffer"] = before.buffer.with_entry(entry)
+        compared = decision.against_current
+        entry = entry_of(moment.step, given.reflected, given.ranked, given.report, decision.action, compared)
+        state["buffer"] = before.buffer.model_copy(update={"entries": (*before.buffer.entries, entry)})
     after, report = before.model_copy(update=state), None
     # Notes enter the current skill whatever the verdict, as one more version with the scores of the last. The best
     # skill has no notes that were not measured with it.
@@ -132,12 +131,7 @@ def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
 
 
 def entry_of(
-    step: int,
-    reflected: ReflectedItems,
-    ranked: Patch,
-    report: EditApplyReport,
-    action: Action,
-    compared: PairedTable,
+    step: int, reflected: ReflectedItems, ranked: Patch, report: EditApplyReport, action: Action, compared: PairedTable
 ) -> BufferEntry:
     """Return the entry of a step; `compared` is the candidate against the current skill."""
     listed = () if action is Action.INDECISIVE else tried_edits(ranked, report)

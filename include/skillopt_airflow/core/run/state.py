@@ -53,9 +53,6 @@ class StepBuffer(Value):
 
     entries: tuple[BufferEntry, ...] = ()
 
-    def with_entry(self, entry: BufferEntry) -> "StepBuffer":
-        return StepBuffer(entries=(*self.entries, entry))
-
 
 def tried_edits(ranked: Patch, report: EditApplyReport) -> tuple[Edit, ...]:
     """Return a candidate's edits as proposed by the optimizer, without skipped ones, and its new notes."""
@@ -134,9 +131,6 @@ class RunState(Document):
     """The optimizer's memory across epochs; never part of the skill."""
     stopped: str = ""
     """The reason why the run stops here before its planned end; empty if it continues."""
-
-    def in_new_epoch(self) -> "RunState":
-        return self.model_copy(update={"buffer": StepBuffer()})
 
 
 def seed_state(moment: Moment, seed: Measured) -> RunState:

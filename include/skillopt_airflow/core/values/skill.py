@@ -14,7 +14,6 @@ Region = Literal["SLOW_UPDATE", "APPENDIX"]
 REGIONS: tuple[Region, ...] = get_args(Region)
 _MARKER = re.compile(rf"<!--\s*(?P<region>{'|'.join(REGIONS)})_(?P<side>START|END)\s*-->")
 
-
 _MAX_ALIKE = 2_000
 """Limit of anchors for the lenient search, which takes quadratic time."""
 _QUOTES = ('"“”„«»', "'‘’‚`´")
@@ -179,10 +178,6 @@ DENSITY_WEIGHT = 0.05
 """A skill with score 1 and 1,000 tokens gets half of it."""
 MANY_TOKENS = 2_000
 """The paper's skills are shorter; longer ones cost more at each call, and often repeat rules."""
-_TOO_LONG = (
-    "The skill has about {tokens:,} tokens, more than {most:,}, and the target reads them at each call. "
-    "Remove rules that repeat others, or train with evaluation.use_semantic_density."
-)
 
 
 def tokens_of(skill: SkillDocument) -> int:
@@ -193,7 +188,12 @@ def tokens_of(skill: SkillDocument) -> int:
 def length_warning(skill: SkillDocument) -> str:
     """Return a warning if the skill has more than MANY_TOKENS tokens, or an empty string."""
     tokens = tokens_of(skill)
-    return _TOO_LONG.format(tokens=tokens, most=MANY_TOKENS) if tokens > MANY_TOKENS else ""
+    if tokens <= MANY_TOKENS:
+        return ""
+    return (
+        f"The skill has about {tokens:,} tokens, more than {MANY_TOKENS:,}, and the target reads them at each call. "
+        "Remove rules that repeat others, or train with evaluation.use_semantic_density."
+    )
 
 
 def density(score: float, skill: SkillDocument) -> float:
