@@ -56,9 +56,13 @@ def whole_number_at(record: JsonObject, *path: Step) -> int:
 
 def identity_at(record: JsonObject, *path: Step) -> str:
     """Like `text_at`, for the string or integer that identifies a record; return it as a string."""
-    value = _at(record, path)
+    return name_of(_at(record, path), *path)
+
+
+def name_of(value: JsonValue, *path: Step) -> str:
+    """Return the non-blank string or integer as a string; raise DataError, which names the path, for other values."""
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise field_error(path, "a string or an integer", value)
+        raise field_error(path, "a non-empty string or an integer", value)
     return str(value)
 
 

@@ -107,11 +107,9 @@ def task_limits(
     """Return the amounts that a task may still spend.
 
     A task gets its part of the budget that was left before its stage, minus its own spending. It never gets more than
-    is left now.
+    is left now. The parts of a stage's tasks add up to at most 1.
 
     Args:
-        budget: the limits of the run.
-        part: the task's part of its stage; the sum over all tasks is at most 1.
         others: amounts that other stages have spent or reserved.
         beside: amounts that other tasks of the stage have spent or reserved.
         own: amounts that the task has spent or reserved, including earlier attempts.
@@ -240,12 +238,10 @@ class _Tally:
         self.seconds.append(call.seconds)
 
     def cost(self, stage: str, role: Role, price: ModelPrice | None) -> StageCost:
-        usual, batched, tokens = self.usual, self.batched, self.usual + self.batched
-        usd = None
+        usual, batched, tokens, usd = self.usual, self.batched, self.usual + self.batched, None
         if price is not None:
-            usd = BATCH_SHARE * price.usd(batched.prompt, batched.completion) + price.usd(
-                usual.prompt, usual.completion
-            )
+            usd = price.usd(usual.prompt, usual.completion)
+            usd += BATCH_SHARE * price.usd(batched.prompt, batched.completion)
         return StageCost(
             stage=stage,
             role=role,

@@ -57,7 +57,6 @@ class RunningEvaluation:
     """The current skill's evaluation; items without a score in it don't count."""
     rules: EvaluationGroup
     record: TrackRecord = field(default_factory=TrackRecord)
-    """The scores of earlier candidates."""
 
     @classmethod
     def of(

@@ -33,24 +33,19 @@ class StepSeconds(Value):
 
 
 class MomentHistory(Document):
-    """One gated moment as stored; scores are means of the gate metric on the selection split."""
+    """One gated `Moment` as stored; scores are means of the gate metric on the selection split."""
 
     name: str
-    """See `Moment.name`."""
     kind: MomentKind
     step: int
-    """Number of finished steps at its end."""
     epoch: int
     decision: GateDecision
     candidate: SplitScore | None
-    """None if the candidate equals the current skill, has no score, or was rejected early (see the decision's
-    bound)."""
+    """None if the candidate equals the current skill, has no score, or was rejected early (`decision.bound`)."""
     score_after: float | None
-    """Score of the current skill after the moment; None if it was accepted without a score."""
+    """Score of the current skill after the moment, as the next two; None if it was accepted without a score."""
     best_score: float
-    """Score of the best skill after the moment."""
     skill_version: int
-    """Current version after the moment."""
     edits: tuple[EditReport, ...]
     diff: str
     """Difference from the previous skill to the candidate; empty if they are equal."""
@@ -115,12 +110,11 @@ class Publication(Value):
 
 
 class CandidateCounts(NamedTuple):
-    """Numbers of a run's candidates."""
+    """Numbers of a run's candidates; `ungated` ones were accepted without the gate."""
 
     accepted: int
     made: int
     ungated: int
-    """Number of candidates that were accepted without the gate."""
 
 
 class History(Document):

@@ -38,11 +38,9 @@ class GateInput:
     applied: Patch
     """The edits that were to make the candidate."""
     report: EditApplyReport
-    """The outcome of each."""
     ranked: Patch | None
     """The selected edits of a step."""
     reflected: ReflectedItems | None
-    """The items in a step's reflection."""
     notes: Sequence[Edit]
     """Edits that are applied whatever the verdict."""
     memory: str | None
@@ -55,7 +53,7 @@ class GateOutcome(NamedTuple):
     """The verdict and its effects."""
 
     row: MomentHistory
-    """The verdict with what led to it; without the seconds, which are known at the end."""
+    """Without the seconds, which are known at the end."""
     state: RunState
     versions: Mapping[int, SkillVersion]
     """The versions that the moment adds, by number."""

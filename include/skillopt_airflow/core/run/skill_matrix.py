@@ -65,17 +65,14 @@ class SkillInCell(Value):
     """Lower end of the 95% interval."""
     high: UnitInterval | None
     items: int
-    """Items that have a score."""
     coverage: UnitInterval
     """Share of the items that have a score."""
     by_type: tuple[TypeScore, ...]
-    """Scores by the type of task, if items have one."""
     failures: dict[Status, int]
     """Items whose rollouts ended without a score."""
     missing: int
     """Items without a stored rollout, such as those that were skipped after the first ones failed alike."""
     reason: FailureReason | None
-    """The most frequent reason of the failures."""
     cost: RolloutCost
     against_first: PairedTable | None
     """The skill minus the baseline, on items with a score under both. None for the baseline itself, and if one of the

@@ -1,7 +1,5 @@
 """The state of a training after a moment, which is the input of the next moment."""
 
-import math
-
 from pydantic import Field
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
@@ -13,18 +11,15 @@ from skillopt_airflow.core.values.types import Edit, FailurePattern, Patch, Valu
 
 
 class ReflectedItems(Document):
-    """The items of a step that had a score when its reflection began."""
+    """The items of a step that had a score when its reflection began, and the number of failed ones."""
 
     item_ids: tuple[str, ...]
     failed: int = 0
-    """Number of failed items."""
     samples: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     """The scored samples by item; an item with only the first sample may be missing."""
 
     def samples_of(self, item_id: str) -> tuple[int, ...]:
-        if item_id not in self.item_ids:
-            return ()
-        return self.samples.get(item_id, (0,))
+        return self.samples.get(item_id, (0,)) if item_id in self.item_ids else ()
 
 
 class BufferEntry(Value):
@@ -77,9 +72,6 @@ class ItemRecord(Value):
     total: float = 0.0
     count: int = 0
 
-    def plus(self, value: float) -> "ItemRecord":
-        return ItemRecord(total=math.fsum((self.total, value)), count=self.count + 1)
-
 
 UNTRIED = ItemRecord()
 
@@ -98,9 +90,11 @@ class TrackRecord(Value):
 
     def with_scores(self, evaluation: Evaluation, rules: EvaluationGroup) -> "TrackRecord":
         """Return the record with the scores of another candidate, which may be incomplete."""
-        values = {item: gate_value(score, rules) for item, score in evaluation.scores.items()}
-        tried = {item: self.items.get(item, UNTRIED).plus(value) for item, value in values.items()}
-        return TrackRecord(items=self.items | tried)
+        tried = dict(self.items)
+        for item, score in evaluation.scores.items():
+            record = self.items.get(item, UNTRIED)
+            tried[item] = ItemRecord(total=record.total + gate_value(score, rules), count=record.count + 1)
+        return TrackRecord(items=tried)
 
 
 class Measured(Value):

@@ -86,10 +86,7 @@ EditStatus = Literal["applied", "applied_as_append", "skipped"]
 
 
 class EditReport(Value):
-    """The outcome of one edit: at offset `position`, `inserted` replaced `removed`.
-
-    Replaying these splices in order turns the input into the output.
-    """
+    """The outcome of one edit: at offset `position`, `inserted` replaced `removed`."""
 
     index: int
     edit: Edit
@@ -101,7 +98,7 @@ class EditReport(Value):
 
 
 class EditApplyReport(Document):
-    """One row per edit, in the order of application."""
+    """One row per edit, in the order of application; replaying their splices turns the input into the output."""
 
     sha256_before: str
     sha256_after: str
@@ -119,7 +116,6 @@ _Splice = tuple[Span, str, EditStatus]
 _LISTED = re.compile(r"\s*(?:[-*+]|\d+[.)])\s|\s+\S")
 """A list item, or a continuation line of one."""
 _DOUBLED = re.compile(r"^(\s*[-*+] )[-*+] ", re.MULTILINE)
-"""A duplicated bullet."""
 _NOT_FOUND = "anchor not found"
 _PROTECTED = "anchor is in a protected region"
 
@@ -150,8 +146,7 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit], first: int = 0) -> 
 
 
 def _append(document: SkillDocument, edit: Edit) -> _Splice:
-    end = len(document.body.rstrip("\n"))
-    content = _content(edit)
+    end, content = len(document.body.rstrip("\n")), _content(edit)
     lead = _lead(document, end, content) if end else ""
     return Span(end, end), lead + content + _newline_unless_follows(document, end), "applied"
 
@@ -161,13 +156,11 @@ def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
     if anchor is None:
         if edit.anchor.strip() and _in_region(document, edit.anchor):
             raise _SkipEdit(_PROTECTED)
-        span, inserted, _ = _append(document, edit)
-        return span, inserted, "applied_as_append"
+        return *_append(document, edit)[:2], "applied_as_append"
     body = next(span for span in document.editable if span.start <= anchor.start and anchor.end <= span.end)
     # An anchor with its newline ends on its own line, not on the next.
     line_end = document.text.find("\n", anchor.end - 1, body.end)
-    end = line_end if line_end >= 0 else body.end
-    content = _content(edit)
+    end, content = line_end if line_end >= 0 else body.end, _content(edit)
     inserted = _lead(document, end, content) + content + _newline_unless_follows(document, end)
     return Span(end, end), inserted, "applied"
 
@@ -206,8 +199,7 @@ def _region(document: SkillDocument, edit: Edit) -> _Splice:
         raise _SkipEdit(f"no such region; there are {', '.join(REGIONS)}")
     # Newlines around a copied marker aren't part of the region's text.
     inside = without_markers(edit.content).strip("\n") if has_marker(edit.content) else edit.content
-    span, inserted = document.region_splice(edit.anchor, inside)
-    return span, inserted, "applied"
+    return *document.region_splice(edit.anchor, inside), "applied"
 
 
 _SPLICES: dict[str, Callable[[SkillDocument, Edit], _Splice]] = {

@@ -28,8 +28,6 @@ class LineOrigin(Value):
 
 
 class LinesOfSkill(Document):
-    """The stored origins of a skill's lines."""
-
     lines: tuple[LineOrigin, ...]
 
 
@@ -103,12 +101,9 @@ def _after(
     new = after.split("\n")[first : first + row.inserted.count("\n") + 1]
     # A line that starts where the splice ends comes after it; don't match it with equal lines that were removed.
     behind = int(_starts_line(before, span.end) and _starts_line(after, span.start + len(row.inserted)))
+    edit = row.edit
     written = LineOrigin(
-        moment=moment,
-        edit=row.index,
-        op=row.edit.op,
-        source_type=row.edit.source_type,
-        minibatches=row.edit.minibatches,
+        moment=moment, edit=row.index, op=edit.op, source_type=edit.source_type, minibatches=edit.minibatches
     )
     kept = _same(old[: len(old) - behind], new[: len(new) - behind], origins[first : last - behind])
     touched = [written if origin is None else origin for origin in kept]

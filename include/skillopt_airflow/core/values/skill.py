@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property
-from typing import Literal, get_args
+from itertools import chain
+from typing import Literal, NamedTuple, get_args
 
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.values.text import flaw_of_text, plain
@@ -24,8 +25,7 @@ def skill_name(benchmark: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")[:64].strip("-") or "skill"
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A range of characters of a document; excludes `end`."""
 
     start: int
@@ -107,7 +107,7 @@ class SkillDocument:
     @property
     def editable(self) -> tuple[Span, ...]:
         """The spans before, between and after the protected regions; some may be empty."""
-        edges = [0, *(edge for span in self.protected for edge in (span.start, span.end)), len(self.text)]
+        edges = [0, *chain.from_iterable(self.protected), len(self.text)]
         return tuple(Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True))
 
     def find(self, anchor: str) -> Span | None:

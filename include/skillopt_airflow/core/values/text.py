@@ -31,7 +31,7 @@ def storable_json(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, list):
-        return [storable_json(entry) for entry in value]
+        return [*map(storable_json, value)]
     return {storable(key): storable_json(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 

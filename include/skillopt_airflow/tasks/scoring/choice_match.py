@@ -37,7 +37,7 @@ class ChoiceLetter(Extraction):
         alone = _LETTER_ALONE.fullmatch(last_line(response) if marked is None else marked)
         if alone:
             return alone["letter"].upper()
-        found = read_statement(response if marked is None else marked)
+        found = statement(response if marked is None else marked)
         if marked is not None:
             return min(found.letters) if found.certain and len(found.letters) == 1 else marked
         if len(found.letters) == 1:
@@ -45,13 +45,9 @@ class ChoiceLetter(Extraction):
         return "" if found.rejected or found.letters else None
 
 
-def read_statement(response: str) -> Statement:
-    return statement(response, frozenset(ascii_uppercase))
-
-
 def stated_line(response: str) -> str | None:
     """Return the line of the last statement of letters; it may also contain a choice's text."""
-    place, lines = read_statement(response).line, head_and_tail(response).split("\n")
+    place, lines = statement(response).line, head_and_tail(response).split("\n")
     return lines[place].strip() if place is not None and place < len(lines) else None
 
 
@@ -98,11 +94,9 @@ class ChoiceMatch(Scoring):
         return Score(hard=score, soft=score, feedback=f"expected {_with_its_text(right, choices)}; answered {answered}")
 
     def _choices(self, public: JsonObject) -> dict[str, str]:
-        return (
-            choices_by_letter(public.get(self.choices), self.choices)
-            if self.choices
-            else dict.fromkeys(ascii_uppercase, "")
-        )
+        if not self.choices:
+            return dict.fromkeys(ascii_uppercase, "")
+        return choices_by_letter(public.get(self.choices), self.choices)
 
     def _by_letter(self, named: JsonValue, public: JsonObject) -> JsonValue:
         return _letters(_by_label(public.get(self.choices))).get(str(named).strip(_AROUND_LABEL), named)
@@ -205,7 +199,8 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
     if isinstance(reference, str):
         named = _letter(_LETTER, reference, choices) or _with_text(reference, choices)
     elif isinstance(reference, int) and not isinstance(reference, bool):
-        with_text, at_position = _with_text(str(reference), choices), _at_position(reference, choices)
+        with_text = _with_text(str(reference), choices)
+        at_position = frozenset(letter for place, letter in enumerate(choices) if place == reference)
         named = with_text | at_position
         if len(named) > 1:
             raise DataError(
@@ -217,10 +212,6 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
         known = f"its letter ({letters}), its text, or its position from 0 as a number"
         raise DataError(f"expected one choice, by {known}; got {short_repr(reference)}")
     return next(iter(named))
-
-
-def _at_position(position: int, choices: dict[str, str]) -> frozenset[str]:
-    return frozenset([list(choices)[position]]) if 0 <= position < len(choices) else frozenset()
 
 
 def _bare(text: str) -> str:

@@ -10,6 +10,7 @@ statements take precedence over names.
 import re
 import unicodedata
 from collections.abc import Iterator
+from string import ascii_uppercase
 from typing import NamedTuple
 
 _IN_WORD = "0-9A-Za-z_\u00aa-\u052f"
@@ -172,7 +173,7 @@ class Statement(NamedTuple):
     """The line of the last statement, from 0."""
 
 
-def statement(response: str, known: frozenset[str]) -> Statement:
+def statement(response: str, known: frozenset[str] = frozenset(ascii_uppercase)) -> Statement:
     """Return the statement of a response about the known letters; `line` counts the lines of `head_and_tail`."""
     stated, rejected, place = frozenset[str](), set[str](), None
     weaker: dict[str, set[str]] = {"fits": set(), "label": set(), "named": set()}
