@@ -89,11 +89,7 @@ class DeclaredTask:
 
 
 def checked_prompt(task: TaskGroup) -> PromptTemplate:
-    """Return the template of a section's prompt.
-
-    Raises:
-        ConfigError: the prompt isn't a template, shows the reference, or is the same for all records.
-    """
+    """Return the template of a section's prompt; raise ConfigError if it shows the reference, or reads no column."""
     prompt = PromptTemplate("task.prompt", task.prompt)
     if task.reference in prompt.columns:
         raise ConfigError(

@@ -88,8 +88,11 @@ class Canaries(Value):
 
     def confirm(self, statuses: Mapping[str, str]) -> bool:
         """Return whether a run's results by test include exactly the canaries' known results."""
-        results = {name: _of(name, statuses) for name in (*self.passing, self.failing)}
-        return all(results[name] == {"PASSED"} for name in self.passing) and results[self.failing] == {"FAILED"}
+        expected = {**dict.fromkeys(self.passing, "PASSED"), self.failing: "FAILED"}
+        return all(
+            {str(status) for test, status in statuses.items() if name in test} == {known}
+            for name, known in expected.items()
+        )
 
     def without(self, statuses: Mapping[str, str], exit_status: int) -> tuple[dict[str, str], int]:
         """Return the results of the other tests, and the exit status of a run of only these."""
@@ -107,10 +110,6 @@ class RepositoryTestRun(Value):
     """Standard output and errors of the tests, or of git if the change doesn't apply."""
     exit_status: int = 0
     canaries: Canaries
-
-
-def _of(name: str, statuses: Mapping[str, str]) -> set[str]:
-    return {str(status) for test, status in statuses.items() if name in test}
 
 
 def _word(chance: random.Random) -> str:

@@ -77,10 +77,8 @@ def sampling_settings(
 ) -> JsonObject:
     """Return the settings of a call; None leaves a setting to the server.
 
-    Args:
-        dialect: the wire format; None for a provider with another format, or several providers.
-        max_tokens: limit of the answer, including its thinking.
-        timeout: seconds per attempt.
+    `dialect` is None for a provider with another format, or several providers. `max_tokens` includes the answer's
+    thinking, and `timeout` is in seconds per attempt.
     """
     settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}
     budget = reasoning_effort if isinstance(reasoning_effort, int) else None

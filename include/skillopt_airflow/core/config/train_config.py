@@ -82,11 +82,7 @@ class TrainConfig(Group):
 
     @classmethod
     def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":
-        """Merge nested layers, of which later ones win, and validate them.
-
-        Raises:
-            ConfigError: names each invalid key with its path and the allowed values.
-        """
+        """Merge nested layers, of which later ones win; raise ConfigError, which names the path of each invalid key."""
         try:
             return cls.model_validate(merge_layers(layers, cls.model_fields))
         except ValidationError as error:

@@ -1,8 +1,8 @@
 """A skill's measured score on a split, and the required coverage."""
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Self
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
@@ -32,8 +32,7 @@ def scores_by_type(
         for name in types.get(item_id, ()):
             values[name].append(gate_value(score, rules))
     return tuple(
-        TypeScore(task_type=name, items=len(found), score=math.fsum(found) / len(found))
-        for name, found in sorted(values.items())
+        TypeScore(task_type=name, items=len(found), score=fmean(found)) for name, found in sorted(values.items())
     )
 
 

@@ -47,7 +47,7 @@ class NightMean(Value):
     def of(cls, values: Mapping[str, float], groups: Mapping[str, str]) -> Self:
         """Summarize the values of at least one item."""
         return cls(
-            mean=math.fsum(values.values()) / len(values),
+            mean=fmean(values.values()),
             variance=pvariance(values.values()),
             count=len(group_values(values, groups)),
         )
@@ -156,12 +156,8 @@ def decide_nights(
     """Return the verdict after the last night; nights are in order of arrival.
 
     The false positive rate of each decline is at most alpha per 30 nights, on whichever night a decline begins. That of
-    a gain over the seed is at most alpha per night.
-
-    Args:
-        against_seed: the champion's score minus the seed's; the others are minus the previous champion's, and minus the
-            published score.
-        recent: number of the last nights for the test of a gain.
+    a gain over the seed is at most alpha per night. The means are the champion's score minus the seed's, the previous
+    champion's and the published score. `recent` is the number of the last nights for the test of a gain.
     """
     better, alarm, to_seed = gain(against_seed, recent), alarm_height(alpha), decline(against_seed)
     to_previous = None if against_previous is None else decline(against_previous)

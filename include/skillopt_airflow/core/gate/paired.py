@@ -9,7 +9,7 @@ them, the coverage is below 87% if few of 17 items differ, or all are right. `py
 
 import math
 from collections.abc import Collection, Sequence
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.item_scores import Evaluation, gate_value, group_values
@@ -155,7 +155,7 @@ def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] =
     """
     changes = {str(place): mine - theirs for place, (mine, theirs) in enumerate(values)}
     named = {str(place): group for place, group in enumerate(groups) if group}
-    score, other_score = _mean([mine for mine, _ in values]), _mean([theirs for _, theirs in values])
+    score, other_score = map(fmean, zip(*values, strict=True)) if values else (0.0, 0.0)
     delta, observed = score - other_score, group_values(changes, named)
     low, high = difference_interval(observed)
     wins, losses = signs(changes.values())
@@ -192,7 +192,3 @@ def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, flo
     scores = {} if evaluation.cancelled else evaluation.scores
     values = {item: gate_value(score, rules) for item, score in scores.items()}
     return score_interval(group_values(values, evaluation.groups))
-
-
-def _mean(values: Collection[float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0

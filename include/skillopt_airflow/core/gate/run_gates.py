@@ -123,11 +123,8 @@ def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...], alike: bool =
 
     It assumes the largest variance of scores: answers are right with probability (1 + gain) / 2 under the candidate and
     (1 - gain) / 2 under the current skill, with one outcome per group. If many items are certain, or groups are less
-    correlated, the gate detects smaller gains.
-
-    Args:
-        groups: sizes of the items' groups; 1 for an item without a group.
-        alike: whether all samples of an item are equal, as at temperature 0, and count as one.
+    correlated, the gate detects smaller gains. `groups` are their sizes, 1 for an item without a group. If samples are
+    `alike`, as at temperature 0, those of an item count as one.
     """
     if not can_accept(rules, groups):
         return None

@@ -107,12 +107,8 @@ def task_limits(
     """Return the amounts that a task may still spend.
 
     A task gets its part of the budget that was left before its stage, minus its own spending. It never gets more than
-    is left now. The parts of a stage's tasks add up to at most 1.
-
-    Args:
-        others: amounts that other stages have spent or reserved.
-        beside: amounts that other tasks of the stage have spent or reserved.
-        own: amounts that the task has spent or reserved, including earlier attempts.
+    is left now. The parts of a stage's tasks add up to at most 1. The amounts that other stages (`others`), other tasks
+    of the stage (`beside`) and earlier attempts (in `own`) have spent include reservations.
     """
     before, now = remaining_limits(budget, others), remaining_limits(budget, others, beside)
     whole = [

@@ -39,13 +39,10 @@ def consolidated_edit(document: SkillDocument, notes: Sequence[Note]) -> Edit:
 
 def new_notes(notes: Iterable[Note], known: Iterable[str]) -> list[Note]:
     """Return the notes that are neither empty nor known nor repeated."""
-    seen = {"", *map(_meaning, known)}
-    new: list[Note] = []
+    unwanted, new = {"", *map(_meaning, known)}, dict[str, Note]()
     for note in notes:
-        if _meaning(note.text) not in seen:
-            seen.add(_meaning(note.text))
-            new.append(note)
-    return new
+        new.setdefault(_meaning(note.text), note)
+    return [note for meaning, note in new.items() if meaning not in unwanted]
 
 
 def _meaning(note: str) -> str:

@@ -81,9 +81,7 @@ _MINIMAX = {"1002": 429, "1004": 401, "1008": 402, "2013": 400, "2049": 401}
 def error_status(http_status: int, body: object) -> Status | None:
     """Return `refused` or `too_long` for an error with this cause; None for others, which are a `model_error`.
 
-    Args:
-        http_status: 0 if unknown, 200 for a document that isn't an answer.
-        body: parsed JSON, or text.
+    The HTTP status is 0 if unknown, and 200 for a document that isn't an answer. The body is parsed JSON, or text.
     """
     if http_status in _OTHER_CAUSES:
         return None

@@ -65,12 +65,9 @@ def continue_origins(
 def trace(
     before: SkillDocument, origins: Sequence[LineOrigin], report: EditApplyReport, moment: str
 ) -> tuple[LineOrigin, ...]:
-    """Return the origins after the report's edits, by replaying each of them.
+    """Return the origins after the report's edits; raise SkillError if report or origins belong to another skill.
 
     A line with any change gets the edit as its origin; lines that an edit moved or wrote again keep theirs.
-
-    Raises:
-        SkillError: the report or the origins belong to another skill.
     """
     if report.sha256_before != before.sha256:
         raise SkillError(f"the report is about skill {report.sha256_before[:12]}, not {before.sha256[:12]}")

@@ -46,8 +46,7 @@ class SkillDocument:
     def protected(self) -> tuple[Span, ...]:
         """The protected regions in document order.
 
-        Raises:
-            SkillError: a marker is duplicated, or its partner is missing or inside another region.
+        Raises SkillError if a marker is duplicated, or its partner is missing or inside another region.
         """
         spans: list[Span] = []
         opened: re.Match[str] | None = None
@@ -85,10 +84,9 @@ class SkillDocument:
         return None
 
     def with_region(self, name: Region, inside: str) -> "SkillDocument":
-        """Return the document with this text in the region; add the region at the end if there is none.
+        """Return the document with this text in the region, which is added at the end if there is none.
 
-        Raises:
-            SkillError: the text contains a marker.
+        Raise SkillError if the text contains a marker.
         """
         if has_marker(inside):
             raise SkillError(f"the text for region {name} contains a marker of a protected region. Remove it")
@@ -154,8 +152,7 @@ def has_marker(text: str) -> bool:
 
 
 def before_markers(text: str) -> str:
-    marker = _MARKER.search(text)
-    return text if marker is None else text[: marker.start()]
+    return _MARKER.split(text, maxsplit=1)[0]
 
 
 def without_markers(text: str) -> str:

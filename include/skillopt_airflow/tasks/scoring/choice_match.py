@@ -257,12 +257,8 @@ _LETTERS = re.compile(rf"{_FONT}(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])
 def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, str]) -> bool | None:
     """Return whether an answer names exactly the right choices; None if that is uncertain.
 
-    It is certain if the answer states letters, or is the text or the value of a choice.
-
-    Args:
-        answer: letters, the texts of choices, or both.
-        right: the letters of the right choices.
-        choices: the choices' texts by letter; empty if only the letter is known.
+    It is certain if the answer states letters, or is the text or the value of a choice. `choices` has their texts by
+    letter, and is empty if only the letter is known.
     """
     box = Boxed().find(answer)
     inside = answer if box is None else box

@@ -123,8 +123,7 @@ class RegexMatch(Extraction):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str) -> str:
-        reason = pattern_flaw(pattern)
-        if reason:
+        if reason := pattern_flaw(pattern):
             raise ValueError(reason)
         return pattern
 
