@@ -39,7 +39,6 @@ class RepositoryTests(Value):
     patch: str
     """Invalid UTF-8 bytes are surrogates (PEP 383)."""
     touched: tuple[str, ...]
-    """Paths in the headers of the change."""
     test_patch: str
     """Change of the tests, applied after the target's change, to the original test files."""
     restored: tuple[str, ...] = ()
@@ -55,10 +54,8 @@ class Canaries(Value):
     """Two test files: the first has a passing test, the last has a passing and a failing one."""
 
     first: str
-    """Path of the file that runs first."""
     last: str
     passing: tuple[str, str]
-    """Names of the passing tests."""
     failing: str
     contents: dict[str, str]
     """Contents of new files by path below the tree."""

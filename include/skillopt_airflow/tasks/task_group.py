@@ -83,9 +83,7 @@ def _list(value: Any) -> Any:
 
 def _no_mapping(value: Any) -> Any:
     if isinstance(value, dict):
-        raise ValueError(
-            'YAML reads braces without quotation marks as a mapping. Write the template as "{{ question }}"'
-        )
+        raise ValueError('YAML reads braces without quotes as a mapping. Write the template as "{{ question }}"')
     return value
 
 

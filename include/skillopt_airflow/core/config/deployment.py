@@ -37,7 +37,6 @@ class Allowed(Group):
     data: tuple[str, ...] = ()
     """Addresses of datasets, corpora and skills: s3://... URLs, or paths on the workers without `..`."""
     images: tuple[str, ...] = ()
-    """Images and registries."""
     unapproved: bool = False
     """True if runs may publish, and nights roll back, without the approval that the benchmark requires."""
 

@@ -120,7 +120,7 @@ class ModelGroup(Group):
         ):
             if isinstance(effort, int) and most is not None and effort >= most:
                 raise ValueError(
-                    f"{role}reasoning_effort = {effort} must be less than {role}max_tokens = {most}, which includes it"
+                    f"{role}max_tokens = {most} must exceed {role}reasoning_effort = {effort}, a part of it"
                 )
         return self
 

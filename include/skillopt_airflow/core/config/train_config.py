@@ -28,16 +28,14 @@ from skillopt_airflow.core.values.types import JsonObject, Value
 
 
 class StatedScores(Value):
-    """Scores on a test split from a publication; a report shows them with their source."""
+    """A publication's mean scores of seed and trained skill on a test split; a report shows them with their source."""
 
     source: str
     """The publication, and the place in it."""
     target: str
     """The target model and its settings."""
     seed: float
-    """Mean score of the seed skill."""
     best: float
-    """Mean score of the trained skill."""
 
 
 class Preset(Value):
@@ -89,11 +87,9 @@ class TrainConfig(Group):
             raise ConfigError(explain(error, fields_by_path())) from None
 
 
-def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Turn `{"optimizer.learning_rate": 2}` into `{"optimizer": {"learning_rate": 2}}`."""
-    layers = (
-        reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value) for path, value in overrides.items()
-    )
+    layers = (reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value) for path, value in flat.items())
     return merge_layers(layers, TrainConfig.model_fields)
 
 

@@ -14,13 +14,11 @@ from skillopt_airflow.core.values.types import UnitInterval, Value
 
 
 class TypeScore(Value):
-    """A skill's score on the items of one type."""
+    """A skill's score, the mean of the gate metric, on the scored items of one type."""
 
     task_type: str
     items: int
-    """Items with a score."""
     score: float
-    """Mean of the gate metric."""
 
 
 def scores_by_type(
@@ -31,9 +29,7 @@ def scores_by_type(
     for item_id, score in evaluation.scores.items():
         for name in types.get(item_id, ()):
             values[name].append(gate_value(score, rules))
-    return tuple(
-        TypeScore(task_type=name, items=len(found), score=fmean(found)) for name, found in sorted(values.items())
-    )
+    return tuple(TypeScore(task_type=name, items=len(own), score=fmean(own)) for name, own in sorted(values.items()))
 
 
 class MeasuredScore(Value):
@@ -65,11 +61,10 @@ class MeasuredScore(Value):
 
 
 class SplitScore(MeasuredScore):
-    """A version of the skill on a split of its run."""
+    """A version of the skill on a split of its run; its score is the mean of the gate metric."""
 
     version: int
     score: float
-    """Mean of the gate metric."""
     coverage: float
 
 

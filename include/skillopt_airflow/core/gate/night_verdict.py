@@ -39,7 +39,6 @@ class NightMean(Value):
 
     mean: float
     variance: float = Field(ge=0.0)
-    """Variance over the items."""
     count: int = Field(ge=1)
     """Number of items or groups of items."""
 
@@ -122,7 +121,6 @@ class NightVerdict(StrEnum):
     HEALTHY = "healthy"
     """Better than the seed skill."""
     INCONCLUSIVE = "inconclusive"
-    """No significant change."""
     REGRESSED = "regressed"
     """Now worse than the previous champion."""
     WORSE_THAN_SEED = "worse_than_seed"
@@ -196,7 +194,6 @@ class NightPoint(Value):
     """YYYY-MM-DD, of the items."""
     run: str
     champion: str
-    """Version of the measured champion."""
     previous: str | None
     """Version of the previous champion; None if there was none, or it was the seed."""
     items: int

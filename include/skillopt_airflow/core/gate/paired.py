@@ -16,10 +16,8 @@ from skillopt_airflow.core.gate.item_scores import Evaluation, gate_value, group
 from skillopt_airflow.core.values.types import Value
 
 CONFIDENCE = 0.95
-"""Confidence level of all intervals."""
 NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 PSEUDO_GROUPS = 2
-"""Number of pseudo-groups."""
 MIN_GROUPS = 3.0
 """Minimum of effective groups for an interval."""
 NEGLIGIBLE = 1e-12

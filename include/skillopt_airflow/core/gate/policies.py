@@ -13,7 +13,6 @@ from skillopt_airflow.core.gate.paired import PairedTable, differences, paired, 
 from skillopt_airflow.core.values.types import Value
 
 FLIPS = 9_999
-"""Number of random sign patterns."""
 SEED = 20_260_523
 BLOCK = 4_000_000
 """Limit of signs in memory at the same time."""

@@ -32,12 +32,10 @@ _NO_CONTENT = re.compile(r"(?:\\[a-z]|\W|_)+")
 
 
 class Question(Value):
-    """A comparison of two skills and its method; repeating it on the same rollouts isn't a new look."""
+    """A comparison of two skills (SHA-256) and its method; repeating it on the same rollouts isn't a new look."""
 
     candidate: str
-    """SHA-256 of the skill."""
     rival: str
-    """SHA-256 of the skill to beat."""
     samples: int
     metric: str
     policy: str
@@ -55,13 +53,11 @@ class Look(Document):
     split: Split
     items: int
     marks: tuple[str, ...]
-    """Hashes of the items, see `item_mark`."""
     question: Question
     run: str
     publication: str
     """Name of the first publication that made this comparison."""
     entered: AwareDatetime
-    """UTC."""
 
     @property
     def level(self) -> float:
@@ -187,10 +183,9 @@ class RunGate(NamedTuple):
 
 
 class SmallestGain(Value):
-    """The minimum detectable gain of a gate; see `smallest_gain`."""
+    """The minimum detectable gain of a gate; see `smallest_gain` and `RunGate`."""
 
     gate: str
-    """Path of the knob with its policy."""
     policy: str
     split: Split
     items: int
@@ -198,7 +193,6 @@ class SmallestGain(Value):
     """Number of the items' groups; None if the items are independent."""
     samples: int
     look: int = 1
-    """See `RunGate.look`."""
     gain: float | None
     """Minimum detectable gain of the mean (80% power); None if the gate can't accept."""
     alike: float | None
@@ -286,11 +280,10 @@ def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> 
 
 def why_unpassable(rules: EvaluationGroup, groups: Sequence[str]) -> str:
     """Return the reason why a gate can accept nothing, whatever the scores; empty if it can."""
-    sizes, policy = group_sizes(groups), policy_of(rules)
-    fewest = policy.fewest_items(rules)
+    sizes, fewest = group_sizes(groups), policy_of(rules).fewest_items(rules)
     if len(sizes) < fewest:
         return f"come from {len(sizes)} groups, and it needs at least {fewest}"
-    if policy.has_level and not can_accept(rules, sizes):
+    if not can_accept(rules, sizes):
         return f"come from {len(sizes)} groups, and winning all of them isn't enough, since one has {max(sizes)} items"
     return ""
 

@@ -95,7 +95,7 @@ class StageRollouts(RolloutTally):
 
 
 class Publication(Value):
-    """The version that a run published."""
+    """The version that a run published, with the split and the look of its publish gate."""
 
     version: str
     sha256: str
@@ -104,9 +104,7 @@ class Publication(Value):
     created: bool
     """False if the same skill was already the champion."""
     split: Split
-    """Split of the publish gate."""
     look: int
-    """Number of the gate's look at these items."""
 
 
 class CandidateCounts(NamedTuple):
@@ -135,18 +133,15 @@ class History(Document):
     stated: StatedScores | None = None
     """Published scores for the run's preset."""
     smallest_gains: tuple[SmallestGain, ...] = ()
-    """Minimum detectable gains of the gates."""
     val_items: int
-    """Items of the selection split."""
     test_items: int
     val_groups: int | None = None
     """Number of groups in the selection split; None if items have no groups."""
     test_groups: int | None = None
     budget: BudgetGroup = BudgetGroup()
     seed: SplitScore
-    """The initial skill on the selection split."""
+    """The initial skill on the selection split, as the best one; version 0 is the seed."""
     best: SplitScore
-    """The best skill on the selection split; version 0 is the seed."""
     stopped: str = ""
     """The reason why the run stopped before its end, or empty."""
     moments: tuple[MomentHistory, ...]

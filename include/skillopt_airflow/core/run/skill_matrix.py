@@ -60,9 +60,8 @@ class SkillInCell(Value):
     """The result of a skill for one target, harness and split."""
 
     score: UnitInterval | None
-    """Mean of the gate metric. None, like its interval, if too few items have a score."""
+    """Mean of the gate metric. None, like its 95% interval, if too few items have a score."""
     low: UnitInterval | None
-    """Lower end of the 95% interval."""
     high: UnitInterval | None
     items: int
     coverage: UnitInterval
@@ -110,13 +109,12 @@ class CellResult(Value):
     harness: str
     split: Split
     items: int
-    """Number of items, the same for all skills."""
     skills: tuple[SkillInCell, ...]
     """In the order of the matrix's skills."""
 
 
 class ComparedSkill(Value):
-    """A skill of a matrix."""
+    """A skill of a matrix, with an estimate of its tokens."""
 
     source: str
     """The user's name of the skill: seed, champion, a version, a URL, or the beginning of its text."""
@@ -124,7 +122,6 @@ class ComparedSkill(Value):
     """The published version with this text; empty if there is none."""
     sha256: str
     tokens: int
-    """Estimated."""
 
 
 class MatrixRow(NamedTuple):
@@ -144,11 +141,9 @@ class SkillMatrix(Document):
     """UTC, when the run was prepared."""
     metric: Metric
     samples: int
-    """Rollouts per item."""
     min_coverage: UnitInterval
     """Required share of items with a score."""
     policy: PolicyName | None
-    """The gate policy of the verdicts."""
     skills: tuple[ComparedSkill, ...]
     """The first one is the baseline."""
     cells: tuple[CellResult, ...]

@@ -30,7 +30,6 @@ class BufferEntry(Value):
 
     step: int
     items: int = 0
-    """Items in the reflection."""
     failed: int = 0
     failure_patterns: tuple[FailurePattern, ...] = ()
     accepted_edits: tuple[Edit, ...] = ()
@@ -109,12 +108,10 @@ class Measured(Value):
 
 
 class RunState(Document):
-    """The state of the run after a moment; the buffer has the current epoch's steps."""
+    """The state of the run after the named moment and finished step; the buffer has the current epoch's steps."""
 
     moment: str
-    """Name of the moment."""
     step: int
-    """Number of finished steps."""
     current: Measured
     best: Measured
     newest: int = 0

@@ -78,7 +78,6 @@ MomentKind = Literal["seed", "step", "slow_update", "meta_reflect", "final"]
 EPOCH_ENDS: tuple[MomentKind, ...] = ("slow_update", "meta_reflect")
 """Optional moments after the steps of an epoch, in order."""
 FINAL = "final"
-"""Name of the run's end."""
 
 
 class Moment(Value):

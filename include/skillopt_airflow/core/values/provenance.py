@@ -22,7 +22,6 @@ class LineOrigin(Value):
     op: str = ""
     source_type: SourceType | None = None
     minibatches: tuple[str, ...] = ()
-    """The minibatches that proposed the edit."""
     run: str = ""
     """The moment's run; empty for the run with which the origins are stored."""
 

@@ -59,9 +59,7 @@ class SkillDocument:
                 seen.add(marker["region"])
                 opened = None
             else:
-                raise SkillError(
-                    f"skill, line {self._line(marker.start())}: {marker[0]} is duplicated or has no partner"
-                )
+                raise SkillError(f"skill, line {self._line(marker.start())}: {marker[0]} is repeated or has no partner")
         if opened is not None:
             raise SkillError(f"skill, line {self._line(opened.start())}: {opened[0]} has no END")
         return tuple(spans)

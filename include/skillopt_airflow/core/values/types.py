@@ -99,7 +99,6 @@ class ItemFile(Value):
     picture: bool = False
     """True if the target sees it; `#page=3` after the path then selects a page."""
     pixels: tuple[int, int] | None = None
-    """Width and height of a stored picture."""
 
 
 class ItemImage(Value):
@@ -236,7 +235,6 @@ class Score(Value):
     soft: UnitInterval
     feedback: Text = ""
     grade: Grade | None = None
-    """The judge model's grade, if the rules didn't decide."""
 
 
 class Rollout(Value):

@@ -123,9 +123,7 @@ def choices_by_letter(choices: JsonValue, key: str = "choices") -> dict[str, str
         if isinstance(text, str | int | float)
     }
     if not texts or len(texts) < len(found) or not texts.keys() <= set(ascii_uppercase):
-        raise DataError(
-            f"{key}: expected a list of at most 26 strings, or strings by letter, got {short_repr(choices)}"
-        )
+        raise DataError(f"{key}: expected a list of up to 26 strings, or strings by letter, got {short_repr(choices)}")
     return texts
 
 

@@ -157,9 +157,8 @@ class JsonFields(Scoring):
             return Score(hard=0.0, soft=0.0, feedback=f'expected {wanted}; answered no JSON object: "{answer}"')
         found = objects[-1]
         wrong = [name for name, value in expected.items() if not self._right(name, found.get(name), value, public)]
-        return Score(
-            hard=float(not wrong), soft=1.0 - len(wrong) / len(expected), feedback=_feedback(expected, found, wrong)
-        )
+        soft = 1.0 - len(wrong) / len(expected)
+        return Score(hard=float(not wrong), soft=soft, feedback=_feedback(expected, found, wrong))
 
     def _right(self, name: str, answered: JsonValue, expected: JsonValue, public: JsonObject) -> bool:
         rule = self.fields.get(name)
