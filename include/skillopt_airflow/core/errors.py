@@ -112,8 +112,7 @@ UNAVAILABLE = (StoreUnavailable, EngineUnavailable, ModelUnavailable)
 
 def merge_errors(errors: Sequence[SkillOptError]) -> SkillOptError:
     """Return one error with the messages of all, one per line; it is temporary only if all errors are."""
-    lasting = [error for error in errors if not isinstance(error, UNAVAILABLE)]
-    found = lasting if lasting else errors
+    found = [error for error in errors if not isinstance(error, UNAVAILABLE)] or errors
     return type(found[0])("\n".join(dict.fromkeys(map(str, found))))
 
 

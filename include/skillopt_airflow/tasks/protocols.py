@@ -56,8 +56,7 @@ def is_won(answer: str) -> bool:
 class World(Protocol):
     """A world, which `open_world` in a benchmark's worlds.py creates in a separate process inside the sandbox."""
 
-    def opening(self) -> Observation:
-        """Return the observation before the first action."""
+    def opening(self) -> Observation: ...
 
     def act(self, action: str) -> Observation:
         """Carry out an action; an unknown action also returns an observation."""
@@ -204,8 +203,7 @@ class PlaysSession(Protocol):
     def shown(self, observation: Observation) -> str:
         """Return the message that shows the result of an action in a conversation."""
 
-    def action(self, response: str) -> str:
-        """Return the action that a reply asks for."""
+    def action(self, response: str) -> str: ...
 
 
 @runtime_checkable
@@ -226,8 +224,7 @@ class JudgesRepository(Protocol):
     def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
         """Return the tests of a patch, or its score if there is nothing to test, as with an empty patch."""
 
-    def score_tests(self, item: Item, patch: str, ran: RepositoryTestRun) -> Score:
-        """Return the score that the output of the tests gives."""
+    def score_tests(self, item: Item, patch: str, ran: RepositoryTestRun) -> Score: ...
 
 
 @runtime_checkable

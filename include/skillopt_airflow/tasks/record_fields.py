@@ -33,7 +33,7 @@ def texts_at(record: JsonObject, *path: Step) -> list[str]:
     """Like `text_at`, for a non-empty list of non-blank strings."""
     value = _at(record, path)
     texts = [entry for entry in value if isinstance(entry, str) and entry.strip()] if isinstance(value, list) else []
-    if not isinstance(value, list) or not texts or len(texts) < len(value):
+    if not texts or texts != value:
         raise field_error(path, "a list of at least one non-empty string", value)
     return texts
 

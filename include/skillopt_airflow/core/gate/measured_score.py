@@ -71,7 +71,5 @@ class SplitScore(MeasuredScore):
 def require_coverage(evaluation: Evaluation, rules: EvaluationGroup, measured: str, advice: str = "") -> None:
     """Raise DataError if fewer than `min_coverage` of the items have a score; `measured` names skill and items."""
     if not covers(evaluation, rules):
-        raise DataError(
-            f"{measured}: {low_coverage(evaluation.coverage, rules.min_coverage, evaluation.reason)}"
-            f"{advice and f'; {advice}'}"
-        )
+        problem = low_coverage(evaluation.coverage, rules.min_coverage, evaluation.reason)
+        raise DataError(f"{measured}: {problem}{advice and f'; {advice}'}")

@@ -147,10 +147,7 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
 
 
 def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] = ()) -> PairedTable:
-    """Like `paired`, for pairs (first, other) of gate metrics and the items' groups.
-
-    Items without a group, or with an empty one, are independent.
-    """
+    """Like `paired`, for pairs (first, other) of gate metrics; items without a group (or "") are independent."""
     changes = {str(place): mine - theirs for place, (mine, theirs) in enumerate(values)}
     named = {str(place): group for place, group in enumerate(groups) if group}
     score, other_score = map(fmean, zip(*values, strict=True)) if values else (0.0, 0.0)

@@ -92,12 +92,10 @@ class Evidence:
 
     @cached_property
     def differences(self) -> Mapping[str, float]:
-        """Candidate minus current, by item id."""
         return differences(self.candidate, self.current, self.rules)
 
     @property
     def groups(self) -> Mapping[str, str]:
-        """Groups by item id."""
         return self.current.groups | self.candidate.groups
 
 

@@ -136,11 +136,8 @@ class StageCost(Value):
 
 def total_spending(calls: Iterable[ModelCall], prices: Prices) -> Spending:
     costs = by_stage(calls, prices)
-    return Spending(
-        calls=sum(cost.calls for cost in costs),
-        tokens=sum(cost.prompt_tokens + cost.completion_tokens for cost in costs),
-        usd=total_usd(cost.usd for cost in costs),
-    )
+    amounts = ((cost.calls, cost.prompt_tokens + cost.completion_tokens, cost.usd) for cost in costs)
+    return Spending().plus(*(Spending(calls=count, tokens=tokens, usd=usd) for count, tokens, usd in amounts))
 
 
 def by_stage(calls: Iterable[ModelCall], prices: Prices) -> tuple[StageCost, ...]:

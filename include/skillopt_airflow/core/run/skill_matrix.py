@@ -74,8 +74,7 @@ class SkillInCell(Value):
     reason: FailureReason | None
     cost: RolloutCost
     against_first: PairedTable | None
-    """The skill minus the baseline, on items with a score under both. None for the baseline itself, and if one of the
-    two has no score."""
+    """The skill minus the baseline, on items with a score under both; None for the baseline, or without scores."""
     verdict: Verdict | None
     """The gate policy's verdict on the skill against the baseline. None if no policy was requested."""
 

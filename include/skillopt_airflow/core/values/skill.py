@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Literal, NamedTuple, get_args
 
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.values.text import flaw_of_text, plain
+from skillopt_airflow.core.values.text import flaw_of_text, line_at, plain
 from skillopt_airflow.core.values.types import sha256
 
 Region = Literal["SLOW_UPDATE", "APPENDIX"]
@@ -59,9 +59,11 @@ class SkillDocument:
                 seen.add(marker["region"])
                 opened = None
             else:
-                raise SkillError(f"skill, line {self._line(marker.start())}: {marker[0]} is repeated or has no partner")
+                raise SkillError(
+                    f"skill, line {line_at(self.text, marker.start())}: {marker[0]} is repeated or unpaired"
+                )
         if opened is not None:
-            raise SkillError(f"skill, line {self._line(opened.start())}: {opened[0]} has no END")
+            raise SkillError(f"skill, line {line_at(self.text, opened.start())}: {opened[0]} has no END")
         return tuple(spans)
 
     @property
@@ -129,9 +131,6 @@ class SkillDocument:
         """The texts of the protected regions by name, markers included, in document order."""
         texts = [self.text[span.start : span.end] for span in self.protected]
         return {marker["region"]: text for text in texts if (marker := _MARKER.match(text)) is not None}
-
-    def _line(self, position: int) -> int:
-        return self.text.count("\n", 0, position) + 1
 
 
 def skill_of_person(text: str, where: str) -> SkillDocument:

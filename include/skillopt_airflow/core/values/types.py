@@ -143,8 +143,7 @@ class Item(Value):
     files: tuple[ItemFile, ...] = ()
     reference_files: tuple[ItemFile, ...] = ()
     group: str = ""
-    """Name of a group of items with dependent scores, such as those on one document, problem family or repository.
-    Empty for an independent item."""
+    """Name of a group of items with dependent scores, such as those on one document; empty for an independent item."""
     unusable: Text = ""
     """The reason why the record or a file is unusable. The item then has only an id, and fails without a rollout."""
     task_types: tuple[str, ...] = ()
