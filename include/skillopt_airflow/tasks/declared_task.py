@@ -31,9 +31,7 @@ PROMPT, REFERENCE = "prompt", "reference"
 ID_CHARS = 16
 """Length of the hash that serves as the id of a record without one."""
 MAX_PICTURES = 50
-"""Limit per item."""
 MAX_READ_CHARS = 20_000
-"""Limit per call of read_file."""
 
 
 def declared_benchmark(task: TaskGroup) -> Benchmark:

@@ -10,7 +10,6 @@ from skillopt_airflow.core.values.types import JsonObject
 Step = str | int
 """One step of a path: a key, or a position in a list."""
 MAX_SHOWN = 80
-"""Limit of a value in an error."""
 
 
 class UnreadableRecord(JsonObject):

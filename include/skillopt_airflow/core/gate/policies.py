@@ -125,9 +125,7 @@ def _exact_paired(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
         reason = f"{what} are fewer than the {fewest} differences that gate_alpha = {rules.gate_alpha:g} requires"
         return Verdict(action=Action.UNDERPOWERED, reason=reason)
     p = sign_flip_test(observed)
-    accepted = p <= rules.gate_alpha
-    relation = "at most" if accepted else "above"
-    action = Action.ACCEPT if accepted else Action.REJECT
+    action, relation = (Action.ACCEPT, "at most") if p <= rules.gate_alpha else (Action.REJECT, "above")
     return Verdict(action=action, reason=f"p = {p:.4g} of {what} is {relation} {rules.gate_alpha:g}", statistic=p)
 
 

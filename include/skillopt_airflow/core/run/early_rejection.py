@@ -78,11 +78,8 @@ class RunningEvaluation:
         """Return the evaluation up to the certain loss, with the rest cancelled, and the highest possible mean.
 
         The evaluation has the shortest prefix of the order that rules out a win, and no items if current is perfect.
-        Both results depend only on the items' order, never on the speed of containers. The mean is over the items with
-        a current score, as in the gate.
-
-        None while a win is possible, if ruling it out takes all items, or if too many items of the prefix failed. Then
-        use `decide` on the full evaluation.
+        The mean is over the items with a current score, as in the gate. Use the full evaluation after None: while a win
+        is possible, if ruling it out takes all items, or if too many items of the prefix failed.
         """
         if not any(item in self.current.scores for item in self.order):
             return None

@@ -1,7 +1,7 @@
 """Applying edits to a skill, the report of every change (paper section 3.4), and the notes of the appendix."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from skillopt_airflow.core.errors import SkillError
@@ -143,9 +143,8 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit], first: int = 0) -> 
 
 
 def _append(document: SkillDocument, edit: Edit) -> _Splice:
-    end, content = len(document.body.rstrip("\n")), _content(edit)
-    lead = _lead(document, end, content) if end else ""
-    return Span(end, end), lead + content + _newline_unless_follows(document, end), "applied"
+    end = len(document.body.rstrip("\n"))
+    return Span(end, end), _on_own_lines(document, end, _content(edit)), "applied"
 
 
 def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
@@ -157,9 +156,8 @@ def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
     body = next(span for span in document.editable if span.start <= anchor.start and anchor.end <= span.end)
     # An anchor with its newline ends on its own line, not on the next.
     line_end = document.text.find("\n", anchor.end - 1, body.end)
-    end, content = line_end if line_end >= 0 else body.end, _content(edit)
-    inserted = _lead(document, end, content) + content + _newline_unless_follows(document, end)
-    return Span(end, end), inserted, "applied"
+    end = line_end if line_end >= 0 else body.end
+    return Span(end, end), _on_own_lines(document, end, _content(edit)), "applied"
 
 
 def _replace(document: SkillDocument, edit: Edit) -> _Splice:
@@ -236,15 +234,12 @@ def _remark(edit: Edit, inserted: str, status: EditStatus) -> str:
     return ", ".join([*not_found, *lost])
 
 
-def _lead(document: SkillDocument, end: int, content: str) -> str:
-    """Return the newlines before content: a heading, and a paragraph after a list, need a blank line."""
-    last = document.text[:end].rpartition("\n")[2]
-    glued = content.startswith("#") or (_LISTED.match(last) and not _LISTED.match(content))
-    return "\n\n" if last.strip() and glued else "\n"
-
-
-def _newline_unless_follows(document: SkillDocument, end: int) -> str:
-    return "" if document.text[end : end + 1] == "\n" else "\n"
+def _on_own_lines(document: SkillDocument, end: int, content: str) -> str:
+    """Return content between newlines: a heading, and a paragraph after a list, need a blank line before them."""
+    before, last = "\n" if end else "", document.text[:end].rpartition("\n")[2]
+    if last.strip() and (content.startswith("#") or (_LISTED.match(last) and not _LISTED.match(content))):
+        before = "\n\n"
+    return before + content + ("" if document.text[end : end + 1] == "\n" else "\n")
 
 
 def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> SkillDocument:
@@ -254,7 +249,7 @@ def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> 
         raise _SkipEdit("changes nothing")
     own = edit.anchor if edit.op == "region" else ""
     try:
-        kept = _without(changed.regions, own) == _without(document.regions, own)
+        kept = changed.regions | {own: ""} == document.regions | {own: ""}
     except SkillError:
         kept = False
     if not kept:
@@ -263,7 +258,3 @@ def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> 
     if flaw and not flaw_of_text(document.text):
         raise _SkipEdit(f"leaves a skill that {flaw}")
     return changed
-
-
-def _without(regions: Mapping[str, str], name: str) -> dict[str, str]:
-    return {region: text for region, text in regions.items() if region != name}

@@ -60,7 +60,7 @@ class SkillDocument:
                 opened = None
             else:
                 raise SkillError(
-                    f"skill, line {line_at(self.text, marker.start())}: {marker[0]} is repeated or unpaired"
+                    f"skill, line {line_at(self.text, marker.start())}: {marker[0]} is duplicated or has no partner"
                 )
         if opened is not None:
             raise SkillError(f"skill, line {line_at(self.text, opened.start())}: {opened[0]} has no END")

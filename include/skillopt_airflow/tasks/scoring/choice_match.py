@@ -237,9 +237,7 @@ def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
     if not wanted:
         return frozenset()
     exact = frozenset(label for label, choice in choices.items() if plain(choice) == wanted)
-    if exact:
-        return exact
-    return frozenset(label for label, choice in choices.items() if plain(choice).lower() == wanted.lower())
+    return exact or frozenset(label for label, choice in choices.items() if plain(choice).lower() == wanted.lower())
 
 
 def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
@@ -361,10 +359,8 @@ def _read(text: str) -> tuple[str, str, str]:
 
 
 def _same(one: str, other: str) -> bool:
-    if one == other:
-        return True
     (number, rest), (wanted, behind) = _quantity(one), _quantity(other)
-    return number is not None and number == wanted and rest == behind
+    return one == other or (number is not None and number == wanted and rest == behind)
 
 
 def _quantity(text: str) -> tuple[Fraction | None, str]:
