@@ -43,7 +43,7 @@ class MomentHistory(Document):
     candidate: SplitScore | None
     """None if the candidate equals the current skill, has no score, or was rejected early (`decision.bound`)."""
     score_after: float | None
-    """Score of the current skill after the moment, as the next two; None if it was accepted without a score."""
+    """Score after the moment, like `best_score`, of skill `skill_version`; None if it was accepted without a score."""
     best_score: float
     skill_version: int
     edits: tuple[EditReport, ...]
