@@ -1,31 +1,4 @@
-"""
-The project's exceptions, one type per boundary:
-
-* SkillOptError
-  + ConfigError            a key, value or file of the configuration
-  + DataError              a dataset, split or item
-  + SkillError             a skill document
-  + ModelError             a call to a model provider
-    - ModelConnectionError   the Airflow connection, or its URL
-    - ModelOutputError       an answer that doesn't fit its schema
-      - AnswerCut              an answer that ends at the token limit
-      - PromptTooLong          a prompt that doesn't fit into the model's context
-      . BudgetUsedUp           a call that the run's budget doesn't allow
-    - ToolsRefused           a server or model that doesn't support tools
-    - ModelUnavailable       a server that can't answer now
-      . ModelUnreachable       a URL at which no server answers
-      . ModelTooSlow           an answer that isn't complete in time
-  + SandboxError           a container, its engine, or its output
-    - EngineUnavailable      a Docker engine that doesn't answer
-    - ImageMissing           a missing sandbox image
-  + StoreError             an object store
-    - StoreUnavailable       a store that can't answer now
-    - ObjectMissing          a key without an object
-    - NewerDocument          a document of a later version of the project
-    - Conflict               a write after another writer's
-  + ProcessLost            a file whose reader, a process with limits, crashed
-  + PlatformError          a part of the local platform, or its REST API
-"""
+"""The project's exceptions, one type per boundary, with its kinds below it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -139,8 +112,7 @@ UNAVAILABLE = (StoreUnavailable, EngineUnavailable, ModelUnavailable)
 
 def merge_errors(errors: Sequence[SkillOptError]) -> SkillOptError:
     """Return one error with the messages of all, one per line; it is temporary only if all errors are."""
-    lasting = [error for error in errors if not isinstance(error, UNAVAILABLE)]
-    found = lasting if lasting else errors
+    found = [error for error in errors if not isinstance(error, UNAVAILABLE)] or errors
     return type(found[0])("\n".join(dict.fromkeys(map(str, found))))
 
 

@@ -4,6 +4,7 @@ import re
 from array import array
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 from pydantic import Field, field_validator
 
@@ -34,8 +35,7 @@ class CorpusFile(Value):
     @field_validator("name")
     @classmethod
     def _stays_below(cls, name: str) -> str:
-        reason = name_flaw(name)
-        if reason:
+        if reason := name_flaw(name):
             raise ValueError(reason)
         return name
 
@@ -57,11 +57,8 @@ class CorpusManifest(Document):
         return sum(file.size for file in self.files)
 
     def packed(self) -> Sequence[Sequence[CorpusFile]]:
-        groups, start = [], 0
-        for count in self.archives:
-            groups.append(self.files[start : start + count])
-            start += count
-        return groups
+        ends = [0, *accumulate(self.archives)]
+        return [self.files[start:end] for start, end in pairwise(ends)]
 
 
 def corpus_manifest(files: Sequence[CorpusFile]) -> CorpusManifest:
@@ -73,9 +70,7 @@ def corpus_manifest(files: Sequence[CorpusFile]) -> CorpusManifest:
         raise DataError(f"it has {len(ordered):,} files; a corpus can have at most {MAX_FILES:,}")
     for file in ordered:
         if file.size > MAX_FILE_BYTES:
-            raise DataError(
-                f"{file.name} has {file.size:,} bytes; a file can have at most {MAX_FILE_BYTES:,}. Split it"
-            )
+            raise DataError(f"{file.name} has {file.size:,} bytes, more than the limit of {MAX_FILE_BYTES:,}. Split it")
     manifest = CorpusManifest(files=tuple(ordered), archives=_archives(ordered))
     if manifest.size > MAX_CORPUS_BYTES:
         raise DataError(f"its files together have {manifest.size:,} bytes; the limit is {MAX_CORPUS_BYTES:,}")

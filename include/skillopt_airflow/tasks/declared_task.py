@@ -23,7 +23,7 @@ from skillopt_airflow.core.values.types import (
 from skillopt_airflow.tasks.grading import GradingRequest
 from skillopt_airflow.tasks.prompt_template import PromptTemplate
 from skillopt_airflow.tasks.protocols import Benchmark, Workspace
-from skillopt_airflow.tasks.record_fields import field_error, short_repr, value_at, without
+from skillopt_airflow.tasks.record_fields import field_error, name_of, short_repr, value_at, without
 from skillopt_airflow.tasks.scoring.scoring_rule import MAX_ANSWER_CHARS, parse_list
 from skillopt_airflow.tasks.task_group import TaskGroup
 
@@ -31,9 +31,7 @@ PROMPT, REFERENCE = "prompt", "reference"
 ID_CHARS = 16
 """Length of the hash that serves as the id of a record without one."""
 MAX_PICTURES = 50
-"""Limit per item."""
 MAX_READ_CHARS = 20_000
-"""Limit per call of read_file."""
 
 
 def declared_benchmark(task: TaskGroup) -> Benchmark:
@@ -55,10 +53,8 @@ class DeclaredTask:
 
     def identity(self, record: JsonObject) -> str:
         """Return the value of the id column; the record's hash if no column is set."""
-        task = self._section
-        if task.id is None:
-            return sha256(canonical_json(record))[:ID_CHARS]
-        return _name(record, task.id)
+        column = self._section.id
+        return sha256(canonical_json(record))[:ID_CHARS] if column is None else _name(record, column)
 
     def item(self, record: JsonObject) -> Item:
         task = self._section
@@ -77,12 +73,10 @@ class DeclaredTask:
         return (Message(role="system", content=skill), Message(role="user", content=str(public[PROMPT])))
 
     def answer(self, response: str) -> str:
-        task = self._section
-        return task.answer.extract(response)
+        return self._section.answer.extract(response)
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        task = self._section
-        return task.score.score(trajectory.answer, item.reference[REFERENCE], item.public)
+        return self._section.score.score(trajectory.answer, item.reference[REFERENCE], item.public)
 
     def _prompt_of(self, record: JsonObject) -> str:
         return self._prompt.render(record)
@@ -93,11 +87,7 @@ class DeclaredTask:
 
 
 def checked_prompt(task: TaskGroup) -> PromptTemplate:
-    """Return the template of a section's prompt.
-
-    Raises:
-        ConfigError: the prompt isn't a template, shows the reference, or is the same for all records.
-    """
+    """Return the template of a section's prompt; raise ConfigError if it shows the reference, or reads no column."""
     prompt = PromptTemplate("task.prompt", task.prompt)
     if task.reference in prompt.columns:
         raise ConfigError(
@@ -130,7 +120,7 @@ class DeclaredFilesTask(DeclaredTask):
         _check_names(files)
         if self.needs_agent and not files:
             raise DataError("task.files: the record names no file")
-        pictures = [file for short_repr in self._pictures(record).values() for file in short_repr]
+        pictures = [file for found in self._pictures(record).values() for file in found]
         if len(pictures) > MAX_PICTURES:
             raise DataError(f"task.pictures: an item can have {MAX_PICTURES} pictures, not {len(pictures)}")
         return item.model_copy(update={"files": (*files, *pictures)})
@@ -158,17 +148,14 @@ class DeclaredFilesTask(DeclaredTask):
         return (list_files, read_file) if self.needs_agent else ()
 
     def _prompt_of(self, record: JsonObject) -> str:
-        marks = {
-            entry: [mark(file.name) for file in short_repr] for entry, short_repr in self._pictures(record).items()
-        }
+        marks = {entry: [mark(file.name) for file in files] for entry, files in self._pictures(record).items()}
         columns: JsonObject = {
-            entry: list(short_repr) if isinstance(record[entry], list) else short_repr[0]
-            for entry, short_repr in marks.items()
-            if entry in record and short_repr
+            entry: [*found] if isinstance(record[entry], list) else found[0]
+            for entry, found in marks.items()
+            if entry in record and found
         }
         prompt = self._prompt.render(record | columns)
-        before = [one for short_repr in marks.values() for one in short_repr if one not in prompt]
-        return "\n".join((*before, prompt))
+        return "\n".join((*(one for found in marks.values() for one in found if one not in prompt), prompt))
 
     def _pictures(self, record: JsonObject) -> dict[str, list[ItemFile]]:
         found: dict[str, list[ItemFile]] = {}
@@ -198,7 +185,7 @@ class JudgedDeclaredTask(DeclaredTask):
             question=str(item.public[PROMPT]),
             references=tuple(one if isinstance(one, str) else canonical_json(one) for one in right),
             answer=trajectory.answer,
-            instructions="" if self._section.judge is None else self._section.judge,
+            instructions=self._section.judge or "",
         )
 
 
@@ -210,10 +197,8 @@ def _present(record: JsonObject, column: str, key: str) -> JsonValue:
     value = value_at(record, column)
     if value is None:
         columns = ", ".join(name for name, found in record.items() if found is not None)
-        raise DataError(
-            f"{key}: the record has no {column!r}, or it is empty; its columns: {columns}. Fill it in, or remove the "
-            "record"
-        )
+        problem = f"the record has no {column!r}, or it is empty; its columns: {columns}"
+        raise DataError(f"{key}: {problem}. Fill it in, or remove the record")
     return value
 
 
@@ -226,10 +211,7 @@ def _span_texts(reference: JsonValue) -> JsonValue:
 
 
 def _name(record: JsonObject, column: str) -> str:
-    value = value_at(record, column)
-    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise field_error((column,), "a non-empty string or an integer", value)
-    return str(value).strip()
+    return name_of(value_at(record, column), column).strip()
 
 
 def _paths(key: str, entry: str, record: JsonObject) -> Iterator[str]:
@@ -292,9 +274,9 @@ class JudgedTask(DeclaredFilesTask):
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Return 1 if the rules are certain that the answer is right, else 0."""
         certain = self._certain(item, trajectory)
-        doubt = "; the rules cannot tell whether it agrees" if certain is None else ""
+        doubt, right = "; the rules cannot tell whether it agrees" if certain is None else "", float(certain is True)
         feedback = f'expected "{" or ".join(_expected(item))}"; answered "{trajectory.answer}"{doubt}'
-        return Score(hard=float(certain is True), soft=float(certain is True), feedback=feedback)
+        return Score(hard=right, soft=right, feedback=feedback)
 
     def decides(self, item: Item, trajectory: Trajectory) -> bool:
         return self._certain(item, trajectory) is not None

@@ -51,14 +51,10 @@ def is_quote(quote: str, answer: str) -> bool:
 
 
 def process_score(paths: Sequence[Sequence[str]], taken: Set[tuple[int, int]]) -> float:
-    """Return the share of steps taken on the path with the largest share.
+    """Return the share of steps taken on the path with the largest share; `taken` has pairs of path and step, from 0.
 
     The first step (understanding the task) and the last (concluding) don't count, nor do paths without other steps
     (MMRB, score_step_correctness_category.py). At least one path has three steps.
-
-    Args:
-        paths: the steps of each path.
-        taken: pairs of path and step, from 0.
     """
     inner = {number: range(1, len(path) - 1) for number, path in enumerate(paths) if len(path) > len(ENDS)}
     return max(fmean((number, step) in taken for step in steps) for number, steps in inner.items())

@@ -7,7 +7,7 @@ and padding aren't available, and few loops can be nested.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from types import BuiltinMethodType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,17 +54,13 @@ class PromptTemplate:
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """The variables that the template reads.
-
-        Raises:
-            ConfigError: the template is invalid, or uses an unavailable part of Jinja.
-        """
+        """The variables that the template reads; raises ConfigError if it isn't valid, or not available here."""
         from jinja2 import TemplateSyntaxError, meta
 
         try:
-            tree = self._environment.parse(self._source)
+            tree = _environment().parse(self._source)
             _check(tree, MAX_LOOPS)
-            self._environment.compile(tree)
+            _environment().compile(tree)
             return frozenset(meta.find_undeclared_variables(tree))
         except TemplateSyntaxError as error:
             problem = f"{self._key}: line {error.lineno}: not a Jinja template: {str(error.message).rstrip('.')}"
@@ -79,11 +75,7 @@ class PromptTemplate:
         return f'Write a column as {{{{ {name} }}}}, or as {{{{ record["Full name"] }}}} if its name has spaces'
 
     def render(self, record: JsonObject) -> str:
-        """Return the prompt for a record; a null column counts as missing.
-
-        Raises:
-            DataError: the record lacks a column, or has a value that the template can't use.
-        """
+        """Return the prompt for a record; raise DataError if a column is missing, null, or has an unusable value."""
         from jinja2 import TemplateError, UndefinedError
 
         present = {column: value for column, value in record.items() if value is not None}
@@ -99,11 +91,7 @@ class PromptTemplate:
     def _template(self) -> "Template":
         # Raises an error that names the line if the source is invalid.
         _ = self.columns
-        return self._environment.from_string(self._source)
-
-    @cached_property
-    def _environment(self) -> "Environment":
-        return _environment()
+        return _environment().from_string(self._source)
 
 
 def _check(node: "nodes.Node", loops: int) -> None:
@@ -144,6 +132,7 @@ def _to_json(value: object, indent: Literal[0, 1, 2, 4, 8] | None = None) -> str
     return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent, default=list)
 
 
+@cache
 def _environment() -> "Environment":
     """Return a Jinja environment in which an object's field takes precedence over a method of that name."""
     from jinja2 import StrictUndefined

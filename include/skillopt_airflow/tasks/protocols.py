@@ -56,8 +56,7 @@ def is_won(answer: str) -> bool:
 class World(Protocol):
     """A world, which `open_world` in a benchmark's worlds.py creates in a separate process inside the sandbox."""
 
-    def opening(self) -> Observation:
-        """Return the observation before the first action."""
+    def opening(self) -> Observation: ...
 
     def act(self, action: str) -> Observation:
         """Carry out an action; an unknown action also returns an observation."""
@@ -77,18 +76,10 @@ class Benchmark(Protocol):
     """Columns of a record that must hold a non-empty list of non-blank strings."""
 
     def identity(self, record: JsonObject) -> str:
-        """Return the key of a record and its item, unique over all splits.
-
-        Raises:
-            DataError: the record has no usable key.
-        """
+        """Return the key of a record and its item, unique over all splits; raise DataError if it has no usable one."""
 
     def item(self, record: JsonObject) -> Item:
-        """Turn a record of a data file into an item, whose id is the record's identity.
-
-        Raises:
-            DataError: the record is unusable; the caller adds file and row.
-        """
+        """Turn a record into an item with its identity; raise DataError if it is unusable (without file and row)."""
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
         """Return the conversation that opens a rollout under the skill."""
@@ -111,11 +102,7 @@ class Corpus(Protocol):
         """Return the sorted names of the documents, which are paths below the folder."""
 
     def page(self, document: str, number: int) -> str:
-        """Return the text of a page.
-
-        Raises:
-            LookupError: there is no such document or page; the message lists the valid ones.
-        """
+        """Return the text of a page; raise LookupError, which lists the valid ones, if there is no such page."""
 
     def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:
         """Return tools that list, search and read the documents; their errors tell the model what to do instead."""
@@ -139,21 +126,13 @@ class Workspace(Protocol):
         """Return the sorted names of the item's files."""
 
     def read_input(self, name: str) -> bytes:
-        """Return the content of one of the item's files.
-
-        Raises:
-            FileNotFoundError: no file has this name; the message lists the names.
-        """
+        """Return the content of one of the item's files; for others raise FileNotFoundError, which lists the names."""
 
     async def search(self, query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
         """Return the hits of the run's search engine; without one, the best of the item's own documents."""
 
     async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
-        """Return the text of a search hit by its URL; without a search engine, of the item's document.
-
-        Raises:
-            DataError: no hit has this URL.
-        """
+        """Return the text of a hit, or without a search engine of a document, by its URL; else raise DataError."""
 
     async def run_python(self, code: str) -> str:
         """Run a program in a separate process, within the limits; return its output and how it ended."""
@@ -224,8 +203,7 @@ class PlaysSession(Protocol):
     def shown(self, observation: Observation) -> str:
         """Return the message that shows the result of an action in a conversation."""
 
-    def action(self, response: str) -> str:
-        """Return the action that a reply asks for."""
+    def action(self, response: str) -> str: ...
 
 
 @runtime_checkable
@@ -246,8 +224,7 @@ class JudgesRepository(Protocol):
     def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
         """Return the tests of a patch, or its score if there is nothing to test, as with an empty patch."""
 
-    def score_tests(self, item: Item, patch: str, ran: RepositoryTestRun) -> Score:
-        """Return the score that the output of the tests gives."""
+    def score_tests(self, item: Item, patch: str, ran: RepositoryTestRun) -> Score: ...
 
 
 @runtime_checkable

@@ -10,7 +10,6 @@ from skillopt_airflow.core.values.types import JsonObject
 Step = str | int
 """One step of a path: a key, or a position in a list."""
 MAX_SHOWN = 80
-"""Limit of a value in an error."""
 
 
 class UnreadableRecord(JsonObject):
@@ -33,7 +32,7 @@ def texts_at(record: JsonObject, *path: Step) -> list[str]:
     """Like `text_at`, for a non-empty list of non-blank strings."""
     value = _at(record, path)
     texts = [entry for entry in value if isinstance(entry, str) and entry.strip()] if isinstance(value, list) else []
-    if not isinstance(value, list) or not texts or len(texts) < len(value):
+    if not texts or texts != value:
         raise field_error(path, "a list of at least one non-empty string", value)
     return texts
 
@@ -56,9 +55,13 @@ def whole_number_at(record: JsonObject, *path: Step) -> int:
 
 def identity_at(record: JsonObject, *path: Step) -> str:
     """Like `text_at`, for the string or integer that identifies a record; return it as a string."""
-    value = _at(record, path)
+    return name_of(_at(record, path), *path)
+
+
+def name_of(value: JsonValue, *path: Step) -> str:
+    """Return the non-blank string or integer as a string; raise DataError, which names the path, for other values."""
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise field_error(path, "a string or an integer", value)
+        raise field_error(path, "a non-empty string or an integer", value)
     return str(value)
 
 

@@ -8,6 +8,7 @@ fails, which exposes a runner that passes everything, and one runs last.
 import random
 from collections.abc import Mapping
 from enum import StrEnum
+from string import ascii_lowercase
 from typing import Literal
 
 from pydantic import Field
@@ -19,7 +20,6 @@ MAX_PATCH_BYTES = 200_000
 """Larger changes aren't tested."""
 
 Runner = Literal["pytest", "unittest", "django", "sympy"]
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class RunEnd(StrEnum):
@@ -39,7 +39,6 @@ class RepositoryTests(Value):
     patch: str
     """Invalid UTF-8 bytes are surrogates (PEP 383)."""
     touched: tuple[str, ...]
-    """Paths in the headers of the change."""
     test_patch: str
     """Change of the tests, applied after the target's change, to the original test files."""
     restored: tuple[str, ...] = ()
@@ -55,10 +54,8 @@ class Canaries(Value):
     """Two test files: the first has a passing test, the last has a passing and a failing one."""
 
     first: str
-    """Path of the file that runs first."""
     last: str
     passing: tuple[str, str]
-    """Names of the passing tests."""
     failing: str
     contents: dict[str, str]
     """Contents of new files by path below the tree."""
@@ -68,34 +65,31 @@ class Canaries(Value):
     @classmethod
     def draw(cls, runner: Runner, files: tuple[str, ...], chance: random.Random) -> "Canaries":
         one, two, three = (_word(chance) for _ in range(3))
-        folders = [_folder(runner, file) for file in (files[0], files[-1])]
         modules = _word(chance), _word(chance)
         # SWE-bench can't parse the line of a file's last test by SymPy's runner.
-        last = [{f"test_{_word(chance)}": True} if runner == "sympy" else {} for _ in range(2)]
+        ends = [{f"test_{_word(chance)}": True} if runner == "sympy" else {} for _ in range(2)]
         sources = (
-            _source(runner, chance, {f"test_{one}": True} | last[0]),
-            _source(runner, chance, {f"test_{two}": True, f"test_{three}": False} | last[1]),
+            _source(runner, chance, {f"test_{one}": True} | ends[0]),
+            _source(runner, chance, {f"test_{two}": True, f"test_{three}": False} | ends[1]),
         )
-        contents: dict[str, str] = {}
-        places, labels = [], []
-        for folder, module, source in zip(folders, modules, sources, strict=True):
-            place, label, extra = _placed(runner, folder, module)
-            contents |= {place: source, **extra}
-            places.append(place)
-            labels.append(label)
+        first, label, extra = _placed(runner, files[0], modules[0])
+        last, last_label, last_extra = _placed(runner, files[-1], modules[1])
         return cls(
-            first=places[0],
-            last=places[1],
+            first=first,
+            last=last,
             passing=(f"test_{one}", f"test_{two}"),
             failing=f"test_{three}",
-            contents=contents,
-            labels=(labels[0], labels[1]),
+            contents={first: sources[0], **extra, last: sources[1], **last_extra},
+            labels=(label, last_label),
         )
 
     def confirm(self, statuses: Mapping[str, str]) -> bool:
         """Return whether a run's results by test include exactly the canaries' known results."""
-        results = {name: _of(name, statuses) for name in (*self.passing, self.failing)}
-        return all(results[name] == {"PASSED"} for name in self.passing) and results[self.failing] == {"FAILED"}
+        expected = {**dict.fromkeys(self.passing, "PASSED"), self.failing: "FAILED"}
+        return all(
+            {str(status) for test, status in statuses.items() if name in test} == {known}
+            for name, known in expected.items()
+        )
 
     def without(self, statuses: Mapping[str, str], exit_status: int) -> tuple[dict[str, str], int]:
         """Return the results of the other tests, and the exit status of a run of only these."""
@@ -115,28 +109,20 @@ class RepositoryTestRun(Value):
     canaries: Canaries
 
 
-def _of(name: str, statuses: Mapping[str, str]) -> set[str]:
-    return {str(status) for test, status in statuses.items() if name in test}
-
-
 def _word(chance: random.Random) -> str:
-    return "".join(chance.choice(_LETTERS) for _ in range(12))
+    return "".join(chance.choice(ascii_lowercase) for _ in range(12))
 
 
-def _folder(runner: Runner, file: str) -> str:
-    if runner == "django":
-        return "tests"
-    path = file.partition("::")[0]
-    if path.endswith(".py"):
-        return path.rpartition("/")[0]
-    return path.rstrip("/") if runner != "unittest" else "/".join(path.split(".")[:-1])
-
-
-def _placed(runner: Runner, folder: str, module: str) -> tuple[str, str, dict[str, str]]:
-    """Return the path of a file, the runner's argument for it, and additional files that the runner needs."""
+def _placed(runner: Runner, neighbor: str, module: str) -> tuple[str, str, dict[str, str]]:
+    """Return a path next to another argument, the runner's argument for it, and additional files that it needs."""
     if runner == "django":
         return f"tests/{module}/tests.py", module, {f"tests/{module}/__init__.py": ""}
-    path = f"{folder}/test_{module}.py".lstrip("/")
+    folder = neighbor.partition("::")[0]
+    if folder.endswith(".py"):
+        folder = folder.rpartition("/")[0]
+    elif runner == "unittest":
+        folder = "/".join(folder.split(".")[:-1])
+    path = f"{folder.rstrip('/')}/test_{module}.py".lstrip("/")
     return path, path, {}
 
 
@@ -147,9 +133,8 @@ def _source(runner: Runner, chance: random.Random, tests: Mapping[str, bool]) ->
     for name, passes in tests.items():
         left, right = chance.randrange(10**6), chance.randrange(10**6)
         total = left + right + (0 if passes else 1 + chance.randrange(1000))
-        values = [left, right]
         if in_class:
-            lines += [f"    def {name}(self):", f"        self.assertEqual(sum({values}), {total})", ""]
+            lines += [f"    def {name}(self):", f"        self.assertEqual(sum([{left}, {right}]), {total})", ""]
         else:
-            lines += [f"def {name}():", f"    assert sum({values}) == {total}", ""]
+            lines += [f"def {name}():", f"    assert sum([{left}, {right}]) == {total}", ""]
     return "\n".join(lines) + "\n"

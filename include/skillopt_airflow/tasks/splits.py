@@ -20,11 +20,8 @@ def split_by_ratio(
     """Shuffle by seed and divide into train, val, test and, if the ratio has four parts, publish.
 
     Groups stay whole, because a skill selected on some items of a group must not be tested on the others. A group goes
-    to the split that its middle falls into, so a split's size is off by at most half a group at each end.
-
-    Args:
-        ratio: parts of train, val and test, such as `2:1:7`, or with publish, such as `2:1:5:2`.
-        groups: the group of each record, empty for a record without; empty if no record has one.
+    to the split that its middle falls into, so a split's size is off by at most half a group at each end. `groups` has
+    the group of each record, empty for a record without; it is empty if no record has one.
     """
     shuffled = _groups(records, groups)
     random.Random(seed).shuffle(shuffled)  # noqa: S311
@@ -70,13 +67,10 @@ NAMED = 5
 def split_by_list(
     records: Sequence[JsonObject], ids: Sequence[str], listed: Mapping[Split, Sequence[str]]
 ) -> dict[Split, list[JsonObject]]:
-    """Return the listed records by split, without the others.
+    """Return the listed records by split; raise DataError for missing or unknown splits, and unknown or repeated ids.
 
     A record without an id is listed by its `place_id` and counts as unreadable. An unknown id may have `:` instead of
     `-`: SkillOpt lists LiveMathematicianBench's 202602-22 as 202602:22.
-
-    Raises:
-        DataError: a split is missing or unknown; an id is listed twice, unknown, or not unique.
     """
     absent = [*(f"no split {split}" for split in DATA_SPLITS if not listed.get(split))]
     absent += [f"an unknown split {split}" for split in listed if split not in ALL_DATA_SPLITS]

@@ -83,9 +83,7 @@ def _list(value: Any) -> Any:
 
 def _no_mapping(value: Any) -> Any:
     if isinstance(value, dict):
-        raise ValueError(
-            'YAML reads braces without quotation marks as a mapping. Write the template as "{{ question }}"'
-        )
+        raise ValueError('YAML reads braces without quotes as a mapping. Write the template as "{{ question }}"')
     return value
 
 
@@ -145,11 +143,7 @@ KEYS = (
 
 
 def read_config(*layers: Mapping[str, Any]) -> "TrainConfig":
-    """Merge nested layers, of which later ones win, and validate them together with the section `task`.
-
-    Raises:
-        ConfigError: names each invalid key with its path and the allowed values.
-    """
+    """Like `TrainConfig.from_layers`, and also validate the section `task`."""
     # Imported here because a container reads only the section.
     from skillopt_airflow.core.config.train_config import TrainConfig
 
@@ -160,11 +154,7 @@ def read_config(*layers: Mapping[str, Any]) -> "TrainConfig":
 
 
 def task_of(section: JsonObject) -> TaskGroup:
-    """Return the section `task` of a configuration.
-
-    Raises:
-        ConfigError: as `read_config`.
-    """
+    """Return the section `task` of a configuration; raise ConfigError, which names each invalid key."""
     try:
         return _Section.model_validate({"task": section}).task
     except ValidationError as error:

@@ -13,7 +13,6 @@ from skillopt_airflow.core.gate.item_scores import (
     Metric,
     count_groups,
     covers,
-    group_sums,
     group_values,
     is_failure,
     metric_value,
@@ -143,7 +142,7 @@ def test_an_item_without_a_group_is_one_of_its_own_even_if_it_is_called_like_one
     values = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}
     groups = {"b": "a", "c": "x", "d": "x", "z": "x", "e": ""}
     assert group_values(values, groups) == [[1.0], [2.0], [4.0, 8.0]]
-    assert group_sums(values, groups) == [1.0, 2.0, 12.0]
+    assert [sum(found) for found in group_values(values, groups)] == [1.0, 2.0, 12.0]
     assert group_values(values, {}) == [[1.0], [2.0], [4.0], [8.0]]
     assert group_values({}, groups) == []
     assert count_groups(["", "x", "x", "y", ""]) == 4

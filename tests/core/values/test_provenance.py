@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.values.edits import EditReport, apply_edits, consolidated_edit, note_edits
 from skillopt_airflow.core.values.provenance import LineOrigin, LinesOfSkill, continue_origins, seed_lines, trace
 from skillopt_airflow.core.values.skill import REGIONS, SkillDocument
@@ -200,15 +199,6 @@ def test_the_same_few_lines_in_their_thousands() -> None:
     text = "x\nz\n" * 20_000
     traced = origins_after(text, Edit(op="rewrite", content="x\nw\n" * 20_000))
     assert traced == [number if number % 2 == 0 else "edit-0" for number in range(40_001)]
-
-
-def test_origins_and_report_must_be_the_skill_s_own() -> None:
-    document, other = SkillDocument("a\n"), SkillDocument("b\n")
-    _, report = apply_edits(document, [])
-    with pytest.raises(SkillError, match="2 lines"):
-        trace(document, seed_lines(SkillDocument("a"), "steps/step_0000"), report, STEP)
-    with pytest.raises(SkillError, match="report"):
-        trace(other, seed_lines(other, "steps/step_0000"), report, STEP)
 
 
 def test_a_run_goes_on_with_the_lines_of_another_one_and_of_those_before() -> None:

@@ -21,13 +21,7 @@ CONNECTIONS = (
 IMAGES = ("sandbox.image", "sandbox.registry", "sandbox.item_registry")
 BUCKETS = ("bucket", "artifact_bucket")
 ADDRESSES = ("data.uri", "data.corpus", "data.split_manifest", "regate.fresh_uri", "train.init_skill")
-HOST_LIMITS = (
-    "model.concurrency",
-    "sandbox.code_timeout",
-    "sandbox.cpus",
-    "sandbox.memory",
-    "sandbox.output_mb",
-)
+HOST_LIMITS = ("model.concurrency", "sandbox.code_timeout", "sandbox.cpus", "sandbox.memory", "sandbox.output_mb")
 """Limits on a run's use of shared hosts, which a run can only lower."""
 _SIZES = {"k": 1, "m": 1024, "g": 1024**2}
 S3 = "s3://"
@@ -43,7 +37,6 @@ class Allowed(Group):
     data: tuple[str, ...] = ()
     """Addresses of datasets, corpora and skills: s3://... URLs, or paths on the workers without `..`."""
     images: tuple[str, ...] = ()
-    """Images and registries."""
     unapproved: bool = False
     """True if runs may publish, and nights roll back, without the approval that the benchmark requires."""
 
@@ -69,10 +62,7 @@ class Deployment(Group):
 def disallowed_knobs(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[str]:
     """Return a sentence for each knob whose value a run may not choose.
 
-    Args:
-        asked: the configuration of the run.
-        own: the configuration of the benchmark, or of the finished run that is repeated; any run may use its values.
-        allowed: additional allowed values.
+    Any run may use the values of `own`, the configuration of the benchmark or of the finished run that is repeated.
     """
     return [
         *_unlisted(CONNECTIONS, "connections", allowed.connections, asked, own),
@@ -90,14 +80,9 @@ def disallowed_knobs(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> 
 
 
 def address_not_allowed(path: str, address: str, allowed: Allowed) -> list[str]:
-    """Return a sentence about an address of data or a skill if it isn't allowed; else an empty list.
+    """Return a sentence about the address of data or a skill in the knob `path` if it isn't allowed; else nothing.
 
-    Paths below the benchmark's folder are allowed, and so are values that aren't addresses.
-
-    Args:
-        path: the knob, such as data.uri.
-        address: an s3:// or file:// URL or a path; for a skill also its text or version.
-        allowed: the administrator's patterns.
+    Paths below the benchmark's folder are allowed, and so are values that aren't addresses, such as a skill's text.
     """
     if path not in ADDRESSES[:-1] and not address.startswith(S3):
         return []
@@ -111,10 +96,8 @@ def address_not_allowed(path: str, address: str, allowed: Allowed) -> list[str]:
 def images_not_allowed(names: Sequence[str], registry: str, allowed: Allowed) -> list[str]:
     """Return a sentence for each image in records that runs may not pull.
 
-    Args:
-        names: the images in the records.
-        registry: `sandbox.item_registry`, the prefix of the names, which is checked as a knob.
-        allowed: `images` must match names with a registry's host; if it has any patterns, it must match all names.
+    `allowed.images` must match names with a registry's host; if it has any patterns, it must match all names. With a
+    `registry`, the prefix of the names, only that knob is checked.
     """
     if registry:
         return []
@@ -164,20 +147,15 @@ def _foreign_buckets(asked: TrainConfig, own: TrainConfig, patterns: Sequence[st
 def _unapproved(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> Iterator[str]:
     if not own.publishing.approval or allowed.unapproved:
         return
+    advice = "Ask an administrator to set allowed.unapproved"
     if not asked.publishing.approval:
-        yield (
-            "publishing.approval = False: the benchmark requires approval. Ask an administrator to set "
-            "allowed.unapproved"
-        )
+        yield f"publishing.approval = False: the benchmark requires approval. {advice}"
     if asked.regate.on_demote == "rollback" != own.regate.on_demote:
-        yield (
-            "regate.on_demote = 'rollback': the benchmark requires approval, and nights don't wait for it. Ask an "
-            "administrator to set allowed.unapproved"
-        )
+        yield f"regate.on_demote = 'rollback': the benchmark requires approval, and nights don't wait for it. {advice}"
 
 
 def _sentence(path: str, value: str, kind: str, patterns: Sequence[str]) -> str:
-    listed = f"allowed.{kind} has {', '.join(patterns)}" if patterns else f"allowed.{kind} has nothing"
+    listed = f"allowed.{kind} has {', '.join(patterns) or 'nothing'}"
     return f"{path} = {value!r}: neither benchmark.yaml names it nor an administrator allows it; {listed}"
 
 

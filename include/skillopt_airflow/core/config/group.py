@@ -67,12 +67,9 @@ NAMES_OF_RULES = ("from", "by")
 
 
 def merge_layers(layers: Iterable[Mapping[str, Any]], groups: Collection[str]) -> dict[str, Any]:
-    """Merge layers of knobs by group; later ones win.
+    """Merge layers of knobs by group, of which later ones win; raise ConfigError if one isn't a mapping.
 
     Mappings inside knobs are only merged for groups in OPTIONAL; in others they are one value, like a price list.
-
-    Raises:
-        ConfigError: a layer or group isn't a mapping.
     """
     merged: dict[str, Any] = {}
     for layer in layers:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from skillopt_airflow.core.config.group import Group, ObjectName, Positive, spelled
 from skillopt_airflow.core.config.harnesses import HarnessName
@@ -26,9 +26,9 @@ class SearchGroup(Group):
 
 JUDGE_CONN_ID = "skillopt_judge"
 """Default connection of the judge, if Airflow has it."""
-RATIO = r"^\d+:\d+:\d+(:\d+)?$"
+RATIO = r"^0*[1-9]\d*(:0*[1-9]\d*){2,3}$"
 # YAML reads 2:1:7 without quotes as a number.
-RATIO_SPELLED = "write three or four whole numbers, with colons and in quotes: '2:1:7'"
+RATIO_SPELLED = "write three or four whole numbers from 1, with colons and in quotes: '2:1:7'"
 # Docker reads 0 as no limit.
 MEMORY = r"^[1-9]\d*[kmg]$"
 MEMORY_SPELLED = "write it as 512m or 4g"
@@ -120,7 +120,7 @@ class ModelGroup(Group):
         ):
             if isinstance(effort, int) and most is not None and effort >= most:
                 raise ValueError(
-                    f"{role}reasoning_effort = {effort} must be less than {role}max_tokens = {most}, which includes it"
+                    f"{role}max_tokens = {most} must exceed {role}reasoning_effort = {effort}, a part of it"
                 )
         return self
 
@@ -162,13 +162,6 @@ class DataGroup(Group):
         if (self.split_mode == "manifest") != (self.split_manifest is not None):
             raise ValueError("split_mode manifest and split_manifest require each other. Set both or neither")
         return self
-
-    @field_validator("split_ratio")
-    @classmethod
-    def _no_empty_part(cls, ratio: str) -> str:
-        if not all(int(part) for part in ratio.split(":")):
-            raise ValueError("every part of the ratio must be at least 1")
-        return ratio
 
 
 class SandboxGroup(Group):

@@ -77,19 +77,15 @@ def sampling_settings(
 ) -> JsonObject:
     """Return the settings of a call; None leaves a setting to the server.
 
-    Args:
-        dialect: the wire format; None for a provider with another format, or several providers.
-        max_tokens: limit of the answer, including its thinking.
-        timeout: seconds per attempt.
+    `dialect` is None for a provider with another format, or several providers. `max_tokens` includes the answer's
+    thinking, and `timeout` is in seconds per attempt.
     """
     settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}
     budget = reasoning_effort if isinstance(reasoning_effort, int) else None
     effort, switched = named_effort(reasoning_effort), SWITCHES.get(str(reasoning_effort))
+    # Each provider ignores the settings that its model class doesn't know.
+    for name in ("anthropic", "openai") if dialect is None else (dialect,):
+        settings |= WIRE_FORMATS[name].sampling(effort, switched, budget)
     if dialect is None:
-        # Each provider ignores the settings that its model class doesn't know.
-        for name in ("anthropic", "openai"):
-            settings |= WIRE_FORMATS[name].sampling(effort, switched, budget)
         settings |= translated_budget(budget)
-    else:
-        settings |= WIRE_FORMATS[dialect].sampling(effort, switched, budget)
     return {name: value for name, value in settings.items() if value is not None}

@@ -28,16 +28,14 @@ from skillopt_airflow.core.values.types import JsonObject, Value
 
 
 class StatedScores(Value):
-    """Scores on a test split from a publication; a report shows them with their source."""
+    """A publication's mean scores of seed and trained skill on a test split; a report shows them with their source."""
 
     source: str
     """The publication, and the place in it."""
     target: str
     """The target model and its settings."""
     seed: float
-    """Mean score of the seed skill."""
     best: float
-    """Mean score of the trained skill."""
 
 
 class Preset(Value):
@@ -82,22 +80,16 @@ class TrainConfig(Group):
 
     @classmethod
     def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":
-        """Merge nested layers, of which later ones win, and validate them.
-
-        Raises:
-            ConfigError: names each invalid key with its path and the allowed values.
-        """
+        """Merge nested layers, of which later ones win; raise ConfigError, which names the path of each invalid key."""
         try:
             return cls.model_validate(merge_layers(layers, cls.model_fields))
         except ValidationError as error:
             raise ConfigError(explain(error, fields_by_path())) from None
 
 
-def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Turn `{"optimizer.learning_rate": 2}` into `{"optimizer": {"learning_rate": 2}}`."""
-    layers = (
-        reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value) for path, value in overrides.items()
-    )
+    layers = (reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value) for path, value in flat.items())
     return merge_layers(layers, TrainConfig.model_fields)
 
 

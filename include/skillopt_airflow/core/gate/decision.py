@@ -66,11 +66,9 @@ def decide(
 ) -> GateDecision:
     """Accept a candidate that is strictly better than current and passes the policy; compare it with best, too.
 
-    With `force`, or without use_gate, the candidate is accepted, and the reason contains the gate's verdict.
-
-    Args:
-        skills: (candidate, best); their density counts only in the comparison with best.
-        certain: the reason to reject the candidate on an incomplete evaluation, without the policy.
+    With `force`, or without use_gate, the candidate is accepted, and the reason contains the gate's verdict. `certain`
+    is the reason to reject it on an incomplete evaluation, without the policy. The density of `skills` (candidate,
+    best) counts only in the comparison with best.
     """
     evidence, against_best = Evidence(candidate, current, rules), paired(candidate, best, rules)
     table, is_best, dense, covered = evidence.table, against_best.better, None, covers(candidate, rules)

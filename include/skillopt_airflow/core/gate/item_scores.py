@@ -3,10 +3,10 @@
 The items of a group, such as those on one document, are one observation, because their scores are dependent.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from statistics import fmean
 from typing import Literal
 
 from pydantic import Field
@@ -34,10 +34,6 @@ def group_values(items: Mapping[str, float], groups: Mapping[str, str]) -> list[
         group = groups.get(item, "")
         found[("group", group) if group else ("item", item)].append(value)
     return list(found.values())
-
-
-def group_sums(items: Mapping[str, float], groups: Mapping[str, str]) -> list[float]:
-    return [math.fsum(values) for values in group_values(items, groups)]
 
 
 Metric = Literal["hard", "soft", "mixed"]
@@ -83,14 +79,11 @@ class Evaluation(Value):
         return ", ".join(f"{count} {status}" for status, count in counts if count)
 
     def mean(self, metric: Metric, mixed_weight: float = 0.5) -> float:
-        """Return the mean over the scored items.
-
-        Raises:
-            DataError: no item has a score.
-        """
+        """Return the mean over the scored items; raise DataError if there are none."""
         if not self.scores:
             raise DataError("no item of this evaluation was scored, so it has no mean")
-        return _mean(metric_value(score, metric, mixed_weight) for score in self.scores.values())
+        # A plain sum depends on the order, so a rounding error could turn a tie into a win.
+        return fmean(metric_value(score, metric, mixed_weight) for score in self.scores.values())
 
     def gate_mean(self, rules: EvaluationGroup) -> float:
         return self.mean(rules.gate_metric, rules.gate_mixed_weight)
@@ -109,7 +102,7 @@ def evaluation_of(
     def score(of_samples: tuple[tuple[float, float], ...]) -> ItemScore:
         # Cached because many items have the same scores.
         hard, soft = zip(*of_samples, strict=True)
-        return ItemScore(hard=_mean(hard), soft=_mean(soft))
+        return ItemScore(hard=fmean(hard), soft=fmean(soft))
 
     scores: dict[str, ItemScore] = {}
     failed: list[RolloutResult] = []
@@ -152,9 +145,3 @@ def is_failure(score: Score) -> bool:
 
 def covers(evaluation: Evaluation, rules: EvaluationGroup) -> bool:
     return evaluation.size > 0 and evaluation.coverage >= rules.min_coverage
-
-
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    # fsum: a plain sum depends on the order, so a rounding error could turn a tie into a win.
-    return math.fsum(numbers) / len(numbers)

@@ -1,8 +1,8 @@
 """A skill's measured score on a split, and the required coverage."""
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Self
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
@@ -14,13 +14,11 @@ from skillopt_airflow.core.values.types import UnitInterval, Value
 
 
 class TypeScore(Value):
-    """A skill's score on the items of one type."""
+    """A skill's score, the mean of the gate metric, on the scored items of one type."""
 
     task_type: str
     items: int
-    """Items with a score."""
     score: float
-    """Mean of the gate metric."""
 
 
 def scores_by_type(
@@ -31,10 +29,7 @@ def scores_by_type(
     for item_id, score in evaluation.scores.items():
         for name in types.get(item_id, ()):
             values[name].append(gate_value(score, rules))
-    return tuple(
-        TypeScore(task_type=name, items=len(found), score=math.fsum(found) / len(found))
-        for name, found in sorted(values.items())
-    )
+    return tuple(TypeScore(task_type=name, items=len(own), score=fmean(own)) for name, own in sorted(values.items()))
 
 
 class MeasuredScore(Value):
@@ -66,18 +61,15 @@ class MeasuredScore(Value):
 
 
 class SplitScore(MeasuredScore):
-    """A version of the skill on a split of its run."""
+    """A version of the skill on a split of its run; its score is the mean of the gate metric."""
 
     version: int
     score: float
-    """Mean of the gate metric."""
     coverage: float
 
 
 def require_coverage(evaluation: Evaluation, rules: EvaluationGroup, measured: str, advice: str = "") -> None:
     """Raise DataError if fewer than `min_coverage` of the items have a score; `measured` names skill and items."""
     if not covers(evaluation, rules):
-        raise DataError(
-            f"{measured}: {low_coverage(evaluation.coverage, rules.min_coverage, evaluation.reason)}"
-            f"{advice and f'; {advice}'}"
-        )
+        problem = low_coverage(evaluation.coverage, rules.min_coverage, evaluation.reason)
+        raise DataError(f"{measured}: {problem}{advice and f'; {advice}'}")

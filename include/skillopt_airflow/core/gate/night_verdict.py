@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from statistics import fmean, pvariance, stdev
-from typing import NamedTuple, Self
+from typing import Self
 
 from pydantic import AwareDatetime, Field
 
@@ -39,7 +39,6 @@ class NightMean(Value):
 
     mean: float
     variance: float = Field(ge=0.0)
-    """Variance over the items."""
     count: int = Field(ge=1)
     """Number of items or groups of items."""
 
@@ -47,7 +46,7 @@ class NightMean(Value):
     def of(cls, values: Mapping[str, float], groups: Mapping[str, str]) -> Self:
         """Summarize the values of at least one item."""
         return cls(
-            mean=math.fsum(values.values()) / len(values),
+            mean=fmean(values.values()),
             variance=pvariance(values.values()),
             count=len(group_values(values, groups)),
         )
@@ -122,7 +121,6 @@ class NightVerdict(StrEnum):
     HEALTHY = "healthy"
     """Better than the seed skill."""
     INCONCLUSIVE = "inconclusive"
-    """No significant change."""
     REGRESSED = "regressed"
     """Now worse than the previous champion."""
     WORSE_THAN_SEED = "worse_than_seed"
@@ -156,28 +154,22 @@ def decide_nights(
     """Return the verdict after the last night; nights are in order of arrival.
 
     The false positive rate of each decline is at most alpha per 30 nights, on whichever night a decline begins. That of
-    a gain over the seed is at most alpha per night.
-
-    Args:
-        against_seed: the champion's score minus the seed's.
-        against_previous: minus the previous champion's; None without one.
-        against_promise: minus the published score; None without one.
-        alpha: `regate.alpha`.
-        recent: number of the last nights for the test of a gain.
+    a gain over the seed is at most alpha per night. The means are the champion's score minus the seed's, the previous
+    champion's and the published score. `recent` is the number of the last nights for the test of a gain.
     """
-    better, alarm = gain(against_seed, recent), alarm_height(alpha)
-    to_seed = decline(against_seed)
+    better, alarm, to_seed = gain(against_seed, recent), alarm_height(alpha), decline(against_seed)
     to_previous = None if against_previous is None else decline(against_previous)
     to_promise = None if against_promise is None else decline(against_promise)
-    claims = (
-        _Claim(NightVerdict.REGRESSED, "worse than the previous champion", to_previous),
-        _Claim(NightVerdict.WORSE_THAN_SEED, "worse than the seed skill", to_seed),
-        _Claim(NightVerdict.BELOW_PUBLISHED, "below its published score, and no rival is better", to_promise),
+    charts = (
+        (NightVerdict.REGRESSED, "worse than the previous champion", to_previous),
+        (NightVerdict.WORSE_THAN_SEED, "worse than the seed skill", to_seed),
+        (NightVerdict.BELOW_PUBLISHED, "below its published score, and no rival is better", to_promise),
     )
-    claim = next((one for one in claims if one.height is not None and one.height >= alarm), None)
+    alarms = [chart for chart in charts if chart[2] is not None and chart[2] >= alarm]
     nights = min(len(against_seed), recent)
-    if claim is not None:
-        verdict, reason = claim.verdict, f"{claim.what}, CUSUM {claim.height:.1f}, at least {alarm:.1f}"
+    if alarms:
+        verdict, what, height = alarms[0]
+        reason = f"{what}, CUSUM {height:.1f}, at least {alarm:.1f}"
     elif better is not None and better <= alpha:
         verdict, reason = NightVerdict.HEALTHY, f"better than the seed skill, p = {better:.2g} over {nights} nights"
     else:
@@ -195,14 +187,6 @@ def decide_nights(
     )
 
 
-class _Claim(NamedTuple):
-    """A possible decline, and the height of its chart; None if there is nothing to compare."""
-
-    verdict: NightVerdict
-    what: str
-    height: float | None
-
-
 class NightPoint(Value):
     """A night without its items."""
 
@@ -210,7 +194,6 @@ class NightPoint(Value):
     """YYYY-MM-DD, of the items."""
     run: str
     champion: str
-    """Version of the measured champion."""
     previous: str | None
     """Version of the previous champion; None if there was none, or it was the seed."""
     items: int

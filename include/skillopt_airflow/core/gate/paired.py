@@ -9,17 +9,15 @@ them, the coverage is below 87% if few of 17 items differ, or all are right. `py
 
 import math
 from collections.abc import Collection, Sequence
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
 from skillopt_airflow.core.gate.item_scores import Evaluation, gate_value, group_values
 from skillopt_airflow.core.values.types import Value
 
 CONFIDENCE = 0.95
-"""Confidence level of all intervals."""
 NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 PSEUDO_GROUPS = 2
-"""Number of pseudo-groups."""
 MIN_GROUPS = 3.0
 """Minimum of effective groups for an interval."""
 NEGLIGIBLE = 1e-12
@@ -84,11 +82,11 @@ def _size(groups: Groups) -> float:
 
 
 def has_too_few_groups(groups: Groups) -> bool:
-    return _grouped(groups) and effective([len(group) for group in groups]) < MIN_GROUPS
+    return _grouped(groups) and effective(groups) < MIN_GROUPS
 
 
-def effective(sizes: Sequence[int]) -> float:
-    return sum(sizes) ** 2 / sum(size * size for size in sizes)
+def effective(groups: Groups) -> float:
+    return sum(map(len, groups)) ** 2 / sum(len(group) ** 2 for group in groups)
 
 
 def _grouped(groups: Groups) -> bool:
@@ -101,7 +99,7 @@ def _quantile(groups: Groups) -> float:
         return NORMAL
     from scipy.special import stdtrit
 
-    return float(stdtrit(effective([len(group) for group in groups]) - 1, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(effective(groups) - 1, (1 + CONFIDENCE) / 2))
 
 
 SAME_MEAN = 1e-12
@@ -149,13 +147,10 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
 
 
 def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] = ()) -> PairedTable:
-    """Like `paired`, for pairs (first, other) of gate metrics and the items' groups.
-
-    Items without a group, or with an empty one, are independent.
-    """
+    """Like `paired`, for pairs (first, other) of gate metrics; items without a group (or "") are independent."""
     changes = {str(place): mine - theirs for place, (mine, theirs) in enumerate(values)}
     named = {str(place): group for place, group in enumerate(groups) if group}
-    score, other_score = _mean([mine for mine, _ in values]), _mean([theirs for _, theirs in values])
+    score, other_score = map(fmean, zip(*values, strict=True)) if values else (0.0, 0.0)
     delta, observed = score - other_score, group_values(changes, named)
     low, high = difference_interval(observed)
     wins, losses = signs(changes.values())
@@ -192,7 +187,3 @@ def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, flo
     scores = {} if evaluation.cancelled else evaluation.scores
     values = {item: gate_value(score, rules) for item, score in scores.items()}
     return score_interval(group_values(values, evaluation.groups))
-
-
-def _mean(values: Collection[float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0

@@ -10,12 +10,11 @@ from typing import Any
 
 from skillopt_airflow.core.config.gate_policies import GATE_POLICIES, PolicyName
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
-from skillopt_airflow.core.gate.item_scores import Evaluation, group_sums
+from skillopt_airflow.core.gate.item_scores import Evaluation, group_values
 from skillopt_airflow.core.gate.paired import PairedTable, differences, paired, signs
 from skillopt_airflow.core.values.types import Value
 
 FLIPS = 9_999
-"""Number of random sign patterns."""
 SEED = 20_260_523
 BLOCK = 4_000_000
 """Limit of signs in memory at the same time."""
@@ -95,12 +94,10 @@ class Evidence:
 
     @cached_property
     def differences(self) -> Mapping[str, float]:
-        """Candidate minus current, by item id."""
         return differences(self.candidate, self.current, self.rules)
 
     @property
     def groups(self) -> Mapping[str, str]:
-        """Groups by item id."""
         return self.current.groups | self.candidate.groups
 
 
@@ -117,16 +114,12 @@ class Policy:
     score count against the candidate."""
 
 
-# The paper's policy. On small noisy splits, it accepts 30% to 45% of the candidates that change nothing.
-STRICT = Policy(judge=lambda evidence, rules: Verdict(action=Action.ACCEPT))
-
-
 def _exact_paired(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
     """Require p <= gate_alpha in an exact one-sided paired test of the mean difference.
 
     For single hard scores it is McNemar's test (a sign test); see `sign_flip_test` for others. A group has one sign.
     """
-    observed = group_sums(evidence.differences, evidence.groups)
+    observed = [math.fsum(values) for values in group_values(evidence.differences, evidence.groups)]
     wins, losses = signs(observed)
     what = f"{wins} wins and {losses} losses{' of groups' if len(observed) < len(evidence.differences) else ''}"
     fewest = fewest_wins(rules)
@@ -134,9 +127,7 @@ def _exact_paired(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
         reason = f"{what} are fewer than the {fewest} differences that gate_alpha = {rules.gate_alpha:g} requires"
         return Verdict(action=Action.UNDERPOWERED, reason=reason)
     p = sign_flip_test(observed)
-    accepted = p <= rules.gate_alpha
-    relation = "at most" if accepted else "above"
-    action = Action.ACCEPT if accepted else Action.REJECT
+    action, relation = (Action.ACCEPT, "at most") if p <= rules.gate_alpha else (Action.REJECT, "above")
     return Verdict(action=action, reason=f"p = {p:.4g} of {what} is {relation} {rules.gate_alpha:g}", statistic=p)
 
 
@@ -145,6 +136,8 @@ def fewest_wins(rules: EvaluationGroup) -> int:
     return math.ceil(-math.log2(rules.gate_alpha))
 
 
+# The paper's policy. On small noisy splits, it accepts 30% to 45% of the candidates that change nothing.
+STRICT = Policy(judge=lambda evidence, rules: Verdict(action=Action.ACCEPT))
 EXACT_PAIRED = Policy(judge=_exact_paired, fewest_items=fewest_wins, has_level=True)
 
 

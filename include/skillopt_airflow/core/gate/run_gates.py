@@ -32,12 +32,10 @@ _NO_CONTENT = re.compile(r"(?:\\[a-z]|\W|_)+")
 
 
 class Question(Value):
-    """A comparison of two skills and its method; repeating it on the same rollouts isn't a new look."""
+    """A comparison of two skills (SHA-256) and its method; repeating it on the same rollouts isn't a new look."""
 
     candidate: str
-    """SHA-256 of the skill."""
     rival: str
-    """SHA-256 of the skill to beat."""
     samples: int
     metric: str
     policy: str
@@ -55,13 +53,11 @@ class Look(Document):
     split: Split
     items: int
     marks: tuple[str, ...]
-    """Hashes of the items, see `item_mark`."""
     question: Question
     run: str
     publication: str
     """Name of the first publication that made this comparison."""
     entered: AwareDatetime
-    """UTC."""
 
     @property
     def level(self) -> float:
@@ -123,12 +119,8 @@ def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...], alike: bool =
 
     It assumes the largest variance of scores: answers are right with probability (1 + gain) / 2 under the candidate and
     (1 - gain) / 2 under the current skill, with one outcome per group. If many items are certain, or groups are less
-    correlated, the gate detects smaller gains.
-
-    Args:
-        rules: the policy, its level, and the samples per item.
-        groups: sizes of the items' groups; 1 for an item without a group.
-        alike: whether all samples of an item are equal, as at temperature 0, and count as one.
+    correlated, the gate detects smaller gains. `groups` are their sizes, 1 for an item without a group. If samples are
+    `alike`, as at temperature 0, those of an item count as one.
     """
     if not can_accept(rules, groups):
         return None
@@ -191,10 +183,9 @@ class RunGate(NamedTuple):
 
 
 class SmallestGain(Value):
-    """The minimum detectable gain of a gate; see `smallest_gain`."""
+    """The minimum detectable gain of a gate; see `smallest_gain` and `RunGate`."""
 
     gate: str
-    """Path of the knob with its policy."""
     policy: str
     split: Split
     items: int
@@ -202,7 +193,6 @@ class SmallestGain(Value):
     """Number of the items' groups; None if the items are independent."""
     samples: int
     look: int = 1
-    """See `RunGate.look`."""
     gain: float | None
     """Minimum detectable gain of the mean (80% power); None if the gate can't accept."""
     alike: float | None
@@ -226,21 +216,12 @@ def publish_split(splits: Collection[Split]) -> Split:
 
 
 def gates_of(config: TrainConfig, splits: Collection[Split], look: int = 1) -> list[RunGate]:
-    """Return the active gates of a training.
-
-    Args:
-        splits: the splits of the data.
-        look: the number of the publish gate's look at its items.
-    """
-    gates = [
+    """Return the active gates of a training; `look` is the number of the publish gate's look at its items."""
+    rules = publishing_rules(config.evaluation, config.publishing, look)
+    gates = (
         RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
-        RunGate(
-            "publishing.gate_policy",
-            publish_split(splits),
-            publishing_rules(config.evaluation, config.publishing, look),
-            look,
-        ),
-    ]
+        RunGate("publishing.gate_policy", publish_split(splits), rules, look),
+    )
     return [gate for gate in gates if gate.rules.use_gate]
 
 
@@ -299,11 +280,10 @@ def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> 
 
 def why_unpassable(rules: EvaluationGroup, groups: Sequence[str]) -> str:
     """Return the reason why a gate can accept nothing, whatever the scores; empty if it can."""
-    sizes, policy = group_sizes(groups), policy_of(rules.gate_policy)
-    fewest = policy.fewest_items(rules)
+    sizes, fewest = group_sizes(groups), policy_of(rules.gate_policy).fewest_items(rules)
     if len(sizes) < fewest:
         return f"come from {len(sizes)} groups, and it needs at least {fewest}"
-    if policy.has_level and not can_accept(rules, sizes):
+    if not can_accept(rules, sizes):
         return f"come from {len(sizes)} groups, and winning all of them isn't enough, since one has {max(sizes)} items"
     return ""
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from skillopt_airflow.core.config.resource_groups import BudgetGroup, ModelGroup
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.values.types import ModelCall, Value
+from skillopt_airflow.core.wire_formats.wire_format import Tokens
 
 Role = Literal["target", "optimizer", "judge"]
 MODEL_ROLES: Sequence[Role] = ("target", "optimizer", "judge")
@@ -76,14 +77,8 @@ class RemainingLimits(NamedTuple):
 
     def minus(self, spent: Spending) -> "RemainingLimits":
         """Return the amounts after spending; no dollars are left if a price is unknown."""
-        usd = self.usd
-        if usd is not None:
-            usd = 0.0 if spent.usd is None else usd - spent.usd
-        return RemainingLimits(
-            calls=None if self.calls is None else self.calls - spent.calls,
-            tokens=None if self.tokens is None else self.tokens - spent.tokens,
-            usd=usd,
-        )
+        left = self.plus(RemainingLimits(spent.calls, spent.tokens, spent.usd), times=-1)
+        return left if self.usd is None or spent.usd is not None else left._replace(usd=0.0)
 
     def plus(self, other: "RemainingLimits", times: int = 1) -> "RemainingLimits":
         """Return the amounts plus `times` those of another part of the same budget."""
@@ -112,14 +107,8 @@ def task_limits(
     """Return the amounts that a task may still spend.
 
     A task gets its part of the budget that was left before its stage, minus its own spending. It never gets more than
-    is left now.
-
-    Args:
-        budget: the limits of the run.
-        part: the task's part of its stage; the sum over all tasks is at most 1.
-        others: amounts that other stages have spent or reserved.
-        beside: amounts that other tasks of the stage have spent or reserved.
-        own: amounts that the task has spent or reserved, including earlier attempts.
+    is left now. The parts of a stage's tasks add up to at most 1. The amounts that other stages (`others`), other tasks
+    of the stage (`beside`) and earlier attempts (in `own`) have spent include reservations.
     """
     before, now = remaining_limits(budget, others), remaining_limits(budget, others, beside)
     whole = [
@@ -147,11 +136,8 @@ class StageCost(Value):
 
 def total_spending(calls: Iterable[ModelCall], prices: Prices) -> Spending:
     costs = by_stage(calls, prices)
-    return Spending(
-        calls=sum(cost.calls for cost in costs),
-        tokens=sum(cost.prompt_tokens + cost.completion_tokens for cost in costs),
-        usd=total_usd(cost.usd for cost in costs),
-    )
+    amounts = ((cost.calls, cost.prompt_tokens + cost.completion_tokens, cost.usd) for cost in costs)
+    return Spending().plus(*(Spending(calls=count, tokens=tokens, usd=usd) for count, tokens, usd in amounts))
 
 
 def by_stage(calls: Iterable[ModelCall], prices: Prices) -> tuple[StageCost, ...]:
@@ -230,33 +216,33 @@ class _Tally:
     started: float = math.inf
     calls: int = 0
     attempts: int = 0
-    usual: tuple[int, int] = (0, 0)
-    """Tokens read and written."""
-    batched: tuple[int, int] = (0, 0)
+    usual: Tokens = field(default_factory=Tokens)
+    batched: Tokens = field(default_factory=Tokens)
     seconds: list[float] = field(default_factory=list)
 
     def add(self, call: ModelCall) -> None:
         self.started = min(self.started, call.started)
         self.calls += 1
         self.attempts += call.attempts
-        prompt, completion = self.batched if call.batch else self.usual
-        tokens = prompt + call.prompt_tokens, completion + call.completion_tokens
         if call.batch:
-            self.batched = tokens
+            self.batched += Tokens(call.prompt_tokens, call.completion_tokens)
         else:
-            self.usual = tokens
+            self.usual += Tokens(call.prompt_tokens, call.completion_tokens)
         self.seconds.append(call.seconds)
 
     def cost(self, stage: str, role: Role, price: ModelPrice | None) -> StageCost:
-        prompt, completion = map(sum, zip(self.usual, self.batched, strict=True))
+        usual, batched, tokens, usd = self.usual, self.batched, self.usual + self.batched, None
+        if price is not None:
+            usd = price.usd(usual.prompt, usual.completion)
+            usd += BATCH_SHARE * price.usd(batched.prompt, batched.completion)
         return StageCost(
             stage=stage,
             role=role,
             calls=self.calls,
             attempts=self.attempts,
-            prompt_tokens=prompt,
-            completion_tokens=completion,
+            prompt_tokens=tokens.prompt,
+            completion_tokens=tokens.completion,
             # fsum: a plain sum depends on the order.
             seconds=math.fsum(self.seconds),
-            usd=None if price is None else BATCH_SHARE * price.usd(*self.batched) + price.usd(*self.usual),
+            usd=usd,
         )

@@ -57,7 +57,6 @@ class RunningEvaluation:
     """The current skill's evaluation; items without a score in it don't count."""
     rules: EvaluationGroup
     record: TrackRecord = field(default_factory=TrackRecord)
-    """The scores of earlier candidates."""
 
     @classmethod
     def of(
@@ -79,14 +78,10 @@ class RunningEvaluation:
         """Return the evaluation up to the certain loss, with the rest cancelled, and the highest possible mean.
 
         The evaluation has the shortest prefix of the order that rules out a win, and no items if current is perfect.
-        Both results depend only on the items' order, never on the speed of containers. The mean is over the items with
-        a current score, as in the gate.
-
-        None while a win is possible, if ruling it out takes all items, or if too many items of the prefix failed. Also
-        None if the rules require the full evaluation. Then use `decide` on the full evaluation.
+        The mean is over the items with a current score, as in the gate. Use the full evaluation after None: while a win
+        is possible, if ruling it out takes all items, or if too many items of the prefix failed.
         """
-        wanted = self.rules.early_reject and self.rules.use_gate
-        if not wanted or not any(item in self.current.scores for item in self.order):
+        if not any(item in self.current.scores for item in self.order):
             return None
 
         def is_lost(prefix: int) -> bool:

@@ -33,24 +33,19 @@ class StepSeconds(Value):
 
 
 class MomentHistory(Document):
-    """One gated moment as stored; scores are means of the gate metric on the selection split."""
+    """One gated `Moment` as stored; scores are means of the gate metric on the selection split."""
 
     name: str
-    """See `Moment.name`."""
     kind: MomentKind
     step: int
-    """Number of finished steps at its end."""
     epoch: int
     decision: GateDecision
     candidate: SplitScore | None
-    """None if the candidate equals the current skill, has no score, or was rejected early (see the decision's
-    bound)."""
+    """None if the candidate equals the current skill, has no score, or was rejected early (`decision.bound`)."""
     score_after: float | None
-    """Score of the current skill after the moment; None if it was accepted without a score."""
+    """Score after the moment, like `best_score`, of skill `skill_version`; None if it was accepted without a score."""
     best_score: float
-    """Score of the best skill after the moment."""
     skill_version: int
-    """Current version after the moment."""
     edits: tuple[EditReport, ...]
     diff: str
     """Difference from the previous skill to the candidate; empty if they are equal."""
@@ -100,7 +95,7 @@ class StageRollouts(RolloutTally):
 
 
 class Publication(Value):
-    """The version that a run published."""
+    """The version that a run published, with the split and the look of its publish gate."""
 
     version: str
     sha256: str
@@ -109,18 +104,15 @@ class Publication(Value):
     created: bool
     """False if the same skill was already the champion."""
     split: Split
-    """Split of the publish gate."""
     look: int
-    """Number of the gate's look at these items."""
 
 
 class CandidateCounts(NamedTuple):
-    """Numbers of a run's candidates."""
+    """Numbers of a run's candidates; `ungated` ones were accepted without the gate."""
 
     accepted: int
     made: int
     ungated: int
-    """Number of candidates that were accepted without the gate."""
 
 
 class History(Document):
@@ -141,18 +133,15 @@ class History(Document):
     stated: StatedScores | None = None
     """Published scores for the run's preset."""
     smallest_gains: tuple[SmallestGain, ...] = ()
-    """Minimum detectable gains of the gates."""
     val_items: int
-    """Items of the selection split."""
     test_items: int
     val_groups: int | None = None
     """Number of groups in the selection split; None if items have no groups."""
     test_groups: int | None = None
     budget: BudgetGroup = BudgetGroup()
     seed: SplitScore
-    """The initial skill on the selection split."""
+    """The initial skill on the selection split, as the best one; version 0 is the seed."""
     best: SplitScore
-    """The best skill on the selection split; version 0 is the seed."""
     stopped: str = ""
     """The reason why the run stopped before its end, or empty."""
     moments: tuple[MomentHistory, ...]

@@ -38,11 +38,9 @@ class GateInput:
     applied: Patch
     """The edits that were to make the candidate."""
     report: EditApplyReport
-    """The outcome of each."""
     ranked: Patch | None
     """The selected edits of a step."""
     reflected: ReflectedItems | None
-    """The items in a step's reflection."""
     notes: Sequence[Edit]
     """Edits that are applied whatever the verdict."""
     memory: str | None
@@ -55,7 +53,7 @@ class GateOutcome(NamedTuple):
     """The verdict and its effects."""
 
     row: MomentHistory
-    """The verdict with what led to it; without the seconds, which are known at the end."""
+    """Without the seconds, which are known at the end."""
     state: RunState
     versions: Mapping[int, SkillVersion]
     """The versions that the moment adds, by number."""
@@ -80,10 +78,9 @@ def pass_gate(given: GateInput) -> GateOutcome:
     if given.memory is not None:
         state["meta_skill"] = given.memory
     if given.ranked is not None and given.reflected is not None:
-        entry = entry_of(
-            moment.step, given.reflected, given.ranked, given.report, decision.action, decision.against_current
-        )
-        state["buffer"] = before.buffer.with_entry(entry)
+        compared = decision.against_current
+        entry = entry_of(moment.step, given.reflected, given.ranked, given.report, decision.action, compared)
+        state["buffer"] = before.buffer.model_copy(update={"entries": (*before.buffer.entries, entry)})
     after, report = before.model_copy(update=state), None
     # Notes enter the current skill whatever the verdict, as one more version with the scores of the last. The best
     # skill has no notes that were not measured with it.
@@ -132,12 +129,7 @@ def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
 
 
 def entry_of(
-    step: int,
-    reflected: ReflectedItems,
-    ranked: Patch,
-    report: EditApplyReport,
-    action: Action,
-    compared: PairedTable,
+    step: int, reflected: ReflectedItems, ranked: Patch, report: EditApplyReport, action: Action, compared: PairedTable
 ) -> BufferEntry:
     """Return the entry of a step; `compared` is the candidate against the current skill."""
     listed = () if action is Action.INDECISIVE else tried_edits(ranked, report)

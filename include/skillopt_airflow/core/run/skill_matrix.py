@@ -59,26 +59,21 @@ class SkillInCell(Value):
     """The result of a skill for one target, harness and split."""
 
     score: UnitInterval | None
-    """Mean of the gate metric. None, like its interval, if too few items have a score."""
+    """Mean of the gate metric. None, like its 95% interval, if too few items have a score."""
     low: UnitInterval | None
-    """Lower end of the 95% interval."""
     high: UnitInterval | None
     items: int
-    """Items that have a score."""
     coverage: UnitInterval
     """Share of the items that have a score."""
     by_type: tuple[TypeScore, ...]
-    """Scores by the type of task, if items have one."""
     failures: dict[Status, int]
     """Items whose rollouts ended without a score."""
     missing: int
     """Items without a stored rollout, such as those that were skipped after the first ones failed alike."""
     reason: FailureReason | None
-    """The most frequent reason of the failures."""
     cost: RolloutCost
     against_first: PairedTable | None
-    """The skill minus the baseline, on items with a score under both. None for the baseline itself, and if one of the
-    two has no score."""
+    """The skill minus the baseline, on items with a score under both; None for the baseline, or without scores."""
     verdict: Verdict | None
     """The gate policy's verdict on the skill against the baseline. None if no policy was requested."""
 
@@ -112,13 +107,12 @@ class CellResult(Value):
     harness: str
     split: Split
     items: int
-    """Number of items, the same for all skills."""
     skills: tuple[SkillInCell, ...]
     """In the order of the matrix's skills."""
 
 
 class ComparedSkill(Value):
-    """A skill of a matrix."""
+    """A skill of a matrix, with an estimate of its tokens."""
 
     source: str
     """The user's name of the skill: seed, champion, a version, a URL, or the beginning of its text."""
@@ -126,7 +120,6 @@ class ComparedSkill(Value):
     """The published version with this text; empty if there is none."""
     sha256: str
     tokens: int
-    """Estimated."""
 
 
 class MatrixRow(NamedTuple):
@@ -146,11 +139,9 @@ class SkillMatrix(Document):
     """UTC, when the run was prepared."""
     metric: Metric
     samples: int
-    """Rollouts per item."""
     min_coverage: UnitInterval
     """Required share of items with a score."""
     policy: PolicyName | None
-    """The gate policy of the verdicts."""
     skills: tuple[ComparedSkill, ...]
     """The first one is the baseline."""
     cells: tuple[CellResult, ...]

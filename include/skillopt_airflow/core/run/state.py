@@ -1,7 +1,5 @@
 """The state of a training after a moment, which is the input of the next moment."""
 
-import math
-
 from pydantic import Field
 
 from skillopt_airflow.core.config.training_groups import EvaluationGroup
@@ -13,18 +11,15 @@ from skillopt_airflow.core.values.types import Edit, FailurePattern, Patch, Valu
 
 
 class ReflectedItems(Document):
-    """The items of a step that had a score when its reflection began."""
+    """The items of a step that had a score when its reflection began, and the number of failed ones."""
 
     item_ids: tuple[str, ...]
     failed: int = 0
-    """Number of failed items."""
     samples: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     """The scored samples by item; an item with only the first sample may be missing."""
 
     def samples_of(self, item_id: str) -> tuple[int, ...]:
-        if item_id not in self.item_ids:
-            return ()
-        return self.samples.get(item_id, (0,))
+        return self.samples.get(item_id, (0,)) if item_id in self.item_ids else ()
 
 
 class BufferEntry(Value):
@@ -35,7 +30,6 @@ class BufferEntry(Value):
 
     step: int
     items: int = 0
-    """Items in the reflection."""
     failed: int = 0
     failure_patterns: tuple[FailurePattern, ...] = ()
     accepted_edits: tuple[Edit, ...] = ()
@@ -52,9 +46,6 @@ class StepBuffer(Value):
     """The entries of one epoch, oldest first."""
 
     entries: tuple[BufferEntry, ...] = ()
-
-    def with_entry(self, entry: BufferEntry) -> "StepBuffer":
-        return StepBuffer(entries=(*self.entries, entry))
 
 
 def tried_edits(ranked: Patch, report: EditApplyReport) -> tuple[Edit, ...]:
@@ -80,9 +71,6 @@ class ItemRecord(Value):
     total: float = 0.0
     count: int = 0
 
-    def plus(self, value: float) -> "ItemRecord":
-        return ItemRecord(total=math.fsum((self.total, value)), count=self.count + 1)
-
 
 UNTRIED = ItemRecord()
 
@@ -101,9 +89,11 @@ class TrackRecord(Value):
 
     def with_scores(self, evaluation: Evaluation, rules: EvaluationGroup) -> "TrackRecord":
         """Return the record with the scores of another candidate, which may be incomplete."""
-        values = {item: gate_value(score, rules) for item, score in evaluation.scores.items()}
-        tried = {item: self.items.get(item, UNTRIED).plus(value) for item, value in values.items()}
-        return TrackRecord(items=self.items | tried)
+        tried = dict(self.items)
+        for item, score in evaluation.scores.items():
+            record = self.items.get(item, UNTRIED)
+            tried[item] = ItemRecord(total=record.total + gate_value(score, rules), count=record.count + 1)
+        return TrackRecord(items=tried)
 
 
 class Measured(Value):
@@ -118,12 +108,10 @@ class Measured(Value):
 
 
 class RunState(Document):
-    """The state of the run after a moment; the buffer has the current epoch's steps."""
+    """The state of the run after the named moment and finished step; the buffer has the current epoch's steps."""
 
     moment: str
-    """Name of the moment."""
     step: int
-    """Number of finished steps."""
     current: Measured
     best: Measured
     newest: int = 0
@@ -134,9 +122,6 @@ class RunState(Document):
     """The optimizer's memory across epochs; never part of the skill."""
     stopped: str = ""
     """The reason why the run stops here before its planned end; empty if it continues."""
-
-    def in_new_epoch(self) -> "RunState":
-        return self.model_copy(update={"buffer": StepBuffer()})
 
 
 def seed_state(moment: Moment, seed: Measured) -> RunState:

@@ -11,7 +11,6 @@ from skillopt_airflow.core.values.types import Value
 
 T = TypeVar("T")
 
-
 _SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
     "constant": lambda highest, lowest, progress: highest,
     "linear": lambda highest, lowest, progress: highest + (lowest - highest) * progress,
@@ -48,15 +47,9 @@ def slices(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> 
 
     A step has `accumulation` slices; at the epoch's end some may be shorter or missing.
     """
-    order = _shuffled(items, f"{train.seed}-epoch-{epoch}")
-    return [[order[index] for index in places] for places in slice_places(len(order), position, train)]
-
-
-def slice_places(train_size: int, position: int, train: TrainGroup) -> list[range]:
-    """Return the index ranges of a step's slices in an epoch's shuffle; `position` is 1-based."""
-    first = (position - 1) * train.accumulation
+    order, first = _shuffled(items, f"{train.seed}-epoch-{epoch}"), (position - 1) * train.accumulation
     starts = [index * train.batch_size for index in range(first, first + train.accumulation)]
-    return [range(start, min(start + train.batch_size, train_size)) for start in starts if start < train_size]
+    return [order[start : start + train.batch_size] for start in starts if start < len(order)]
 
 
 def batch_samples(train: TrainGroup, epoch: int, temperature: float | None) -> range:
@@ -85,7 +78,6 @@ MomentKind = Literal["seed", "step", "slow_update", "meta_reflect", "final"]
 EPOCH_ENDS: tuple[MomentKind, ...] = ("slow_update", "meta_reflect")
 """Optional moments after the steps of an epoch, in order."""
 FINAL = "final"
-"""Name of the run's end."""
 
 
 class Moment(Value):
@@ -107,9 +99,7 @@ class Moment(Value):
         """Its folder below the run, such as `steps/step_0007`, `slow_update/epoch_02` or `final`."""
         if self.kind in ("seed", "step"):
             return f"steps/step_{self.step:04d}"
-        if self.kind == "final":
-            return FINAL
-        return f"{self.kind}/epoch_{self.epoch:02d}"
+        return FINAL if self.kind == "final" else f"{self.kind}/epoch_{self.epoch:02d}"
 
 
 def writes_guidance(moment: Moment, rules: OptimizerGroup) -> bool:
@@ -128,11 +118,7 @@ def moment_label(kind: MomentKind, step: int, epoch: int) -> str:
 
 
 def timeline(config: TrainConfig, steps_in_epoch: int) -> tuple[Moment, ...]:
-    """Return all planned moments of a run.
-
-    The comparison of epochs starts after the second epoch. The optimizer writes its memory after each epoch but the
-    last, after which no one would read it.
-    """
+    """Return all planned moments of a run; no one would read a memory that the last epoch leaves."""
     optimizer, epochs = config.optimizer, config.train.num_epochs
     moments = [Moment(kind="seed", epoch=0, step=0)]
     for epoch in range(1, epochs + 1):

@@ -46,9 +46,7 @@ class _Numbered(BaseModel):
 def read_document(kind: type[Kind], body: bytes, address: str) -> Kind:
     """Return the document in a body; `address` names it in errors.
 
-    Raises:
-        NewerDocument: a later version of the project wrote it.
-        StoreError: it isn't a document of this kind.
+    Raise NewerDocument if a later version of the project wrote it, and StoreError if it isn't of this kind.
     """
     try:
         number = _Numbered.model_validate_json(body).contract

@@ -1,7 +1,7 @@
 """Applying edits to a skill, the report of every change (paper section 3.4), and the notes of the appendix."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from skillopt_airflow.core.errors import SkillError
@@ -39,13 +39,10 @@ def consolidated_edit(document: SkillDocument, notes: Sequence[Note]) -> Edit:
 
 def new_notes(notes: Iterable[Note], known: Iterable[str]) -> list[Note]:
     """Return the notes that are neither empty nor known nor repeated."""
-    seen = {"", *map(_meaning, known)}
-    new: list[Note] = []
+    unwanted, new = {"", *map(_meaning, known)}, dict[str, Note]()
     for note in notes:
-        if _meaning(note.text) not in seen:
-            seen.add(_meaning(note.text))
-            new.append(note)
-    return new
+        new.setdefault(_meaning(note.text), note)
+    return [note for meaning, note in new.items() if meaning not in unwanted]
 
 
 def _meaning(note: str) -> str:
@@ -86,10 +83,7 @@ EditStatus = Literal["applied", "applied_as_append", "skipped"]
 
 
 class EditReport(Value):
-    """The outcome of one edit: at offset `position`, `inserted` replaced `removed`.
-
-    Replaying these splices in order turns the input into the output.
-    """
+    """The outcome of one edit: at offset `position`, `inserted` replaced `removed`."""
 
     index: int
     edit: Edit
@@ -101,7 +95,7 @@ class EditReport(Value):
 
 
 class EditApplyReport(Document):
-    """One row per edit, in the order of application."""
+    """One row per edit, in the order of application; replaying their splices turns the input into the output."""
 
     sha256_before: str
     sha256_after: str
@@ -119,7 +113,6 @@ _Splice = tuple[Span, str, EditStatus]
 _LISTED = re.compile(r"\s*(?:[-*+]|\d+[.)])\s|\s+\S")
 """A list item, or a continuation line of one."""
 _DOUBLED = re.compile(r"^(\s*[-*+] )[-*+] ", re.MULTILINE)
-"""A duplicated bullet."""
 _NOT_FOUND = "anchor not found"
 _PROTECTED = "anchor is in a protected region"
 
@@ -151,9 +144,7 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit], first: int = 0) -> 
 
 def _append(document: SkillDocument, edit: Edit) -> _Splice:
     end = len(document.body.rstrip("\n"))
-    content = _content(edit)
-    lead = _lead(document, end, content) if end else ""
-    return Span(end, end), lead + content + _newline_unless_follows(document, end), "applied"
+    return Span(end, end), _on_own_lines(document, end, _content(edit)), "applied"
 
 
 def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
@@ -161,15 +152,12 @@ def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
     if anchor is None:
         if edit.anchor.strip() and _in_region(document, edit.anchor):
             raise _SkipEdit(_PROTECTED)
-        span, inserted, _ = _append(document, edit)
-        return span, inserted, "applied_as_append"
+        return *_append(document, edit)[:2], "applied_as_append"
     body = next(span for span in document.editable if span.start <= anchor.start and anchor.end <= span.end)
     # An anchor with its newline ends on its own line, not on the next.
     line_end = document.text.find("\n", anchor.end - 1, body.end)
     end = line_end if line_end >= 0 else body.end
-    content = _content(edit)
-    inserted = _lead(document, end, content) + content + _newline_unless_follows(document, end)
-    return Span(end, end), inserted, "applied"
+    return Span(end, end), _on_own_lines(document, end, _content(edit)), "applied"
 
 
 def _replace(document: SkillDocument, edit: Edit) -> _Splice:
@@ -206,8 +194,7 @@ def _region(document: SkillDocument, edit: Edit) -> _Splice:
         raise _SkipEdit(f"no such region; there are {', '.join(REGIONS)}")
     # Newlines around a copied marker aren't part of the region's text.
     inside = without_markers(edit.content).strip("\n") if has_marker(edit.content) else edit.content
-    span, inserted = document.region_splice(edit.anchor, inside)
-    return span, inserted, "applied"
+    return *document.region_splice(edit.anchor, inside), "applied"
 
 
 _SPLICES: dict[str, Callable[[SkillDocument, Edit], _Splice]] = {
@@ -247,15 +234,12 @@ def _remark(edit: Edit, inserted: str, status: EditStatus) -> str:
     return ", ".join([*not_found, *lost])
 
 
-def _lead(document: SkillDocument, end: int, content: str) -> str:
-    """Return the newlines before content: a heading, and a paragraph after a list, need a blank line."""
-    last = document.text[:end].rpartition("\n")[2]
-    glued = content.startswith("#") or (_LISTED.match(last) and not _LISTED.match(content))
-    return "\n\n" if last.strip() and glued else "\n"
-
-
-def _newline_unless_follows(document: SkillDocument, end: int) -> str:
-    return "" if document.text[end : end + 1] == "\n" else "\n"
+def _on_own_lines(document: SkillDocument, end: int, content: str) -> str:
+    """Return content between newlines: a heading, and a paragraph after a list, need a blank line before them."""
+    before, last = "\n" if end else "", document.text[:end].rpartition("\n")[2]
+    if last.strip() and (content.startswith("#") or (_LISTED.match(last) and not _LISTED.match(content))):
+        before = "\n\n"
+    return before + content + ("" if document.text[end : end + 1] == "\n" else "\n")
 
 
 def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> SkillDocument:
@@ -265,7 +249,7 @@ def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> 
         raise _SkipEdit("changes nothing")
     own = edit.anchor if edit.op == "region" else ""
     try:
-        kept = _without(changed.regions, own) == _without(document.regions, own)
+        kept = changed.regions | {own: ""} == document.regions | {own: ""}
     except SkillError:
         kept = False
     if not kept:
@@ -274,7 +258,3 @@ def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> 
     if flaw and not flaw_of_text(document.text):
         raise _SkipEdit(f"leaves a skill that {flaw}")
     return changed
-
-
-def _without(regions: Mapping[str, str], name: str) -> dict[str, str]:
-    return {region: text for region, text in regions.items() if region != name}

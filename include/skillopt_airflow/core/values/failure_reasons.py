@@ -81,9 +81,7 @@ _MINIMAX = {"1002": 429, "1004": 401, "1008": 402, "2013": 400, "2049": 401}
 def error_status(http_status: int, body: object) -> Status | None:
     """Return `refused` or `too_long` for an error with this cause; None for others, which are a `model_error`.
 
-    Args:
-        http_status: 0 if unknown, 200 for a document that isn't an answer.
-        body: parsed JSON, or text.
+    The HTTP status is 0 if unknown, and 200 for a document that isn't an answer. The body is parsed JSON, or text.
     """
     if http_status in _OTHER_CAUSES:
         return None
@@ -145,24 +143,19 @@ def _words(document: object) -> Iterator[str]:
 MAX_ERROR_CHARS = 300
 MAX_ID_CHARS = 80
 _WORD = re.compile(r"[\w-]+(?:[.:]\d[\w-]*)*")
-"""A word, a decimal number, a time of day or an address."""
 
 FinishedRollout = Trajectory | RolloutResult
-"""A finished rollout, with or without its messages."""
 
 
 class FailureReason(Value):
-    """The most frequent error of some items; its string form is for the user."""
+    """The most frequent error among `items` items, which `count` of them have; its string form is for the user."""
 
     status: Status
     error: str
     """One line without control characters; empty if these failures have no message."""
     count: int = Field(ge=1)
-    """Number of items with this error."""
     items: int = Field(ge=1)
-    """Number of all items."""
     item_id: str
-    """An example."""
 
     @classmethod
     def of(cls, rollouts: Iterable[FinishedRollout], items: int) -> Self | None:
@@ -215,15 +208,14 @@ UNREADABLE = "unreadable"
 """Replaces the status if the response isn't an answer."""
 FIRST_ITEMS = 8
 """If the first items of a chunk all fail alike, the others don't run."""
-ADDRESS = "its host, which for most servers ends in /v1"
+ADDRESS, _NAME = "its host, which for most servers ends in /v1", "correct the name of its model"
 ADVICE: Mapping[int, str] = {
-    400: "correct the name of its model, or the settings under model.* that this server does not take",
+    **dict.fromkeys((400, 422), f"{_NAME}, or the settings under model.* that this server does not take"),
     401: "correct its password",
     402: "top up its account",
     403: "correct its password, or give its key the right to use the model",
-    404: f"correct the name of its model, or {ADDRESS}",
+    404: f"{_NAME}, or {ADDRESS}",
     405: f"correct {ADDRESS}",
-    422: "correct the name of its model, or the settings under model.* that this server does not take",
 }
 """Advice about a connection by HTTP status, for each status that a retry doesn't change."""
 
@@ -248,9 +240,8 @@ def shared_lasting_failure(first: Sequence[Trajectory], items: int) -> FailureRe
     needed = min(FIRST_ITEMS, items)
     checked = first[:needed]
     kinds = {one.lasting_error for one in checked}
-    if len(checked) < needed or len(kinds) != 1 or kinds == {""}:
-        return None
-    return FailureReason.of(checked, needed)
+    alike = len(checked) == needed and len(kinds) == 1 and kinds != {""}
+    return FailureReason.of(checked, needed) if alike else None
 
 
 TOLERATED_CUTS = 0.05
@@ -278,15 +269,13 @@ class RolloutTally(Value):
     def of(cls, rollouts: Iterable[FinishedRollout], planned: int) -> Self:
         ended = list(rollouts)
         statuses = Counter(one.status for one in ended)
-        return cls.model_validate(
-            {
-                "planned": planned,
-                "scored": sum(count for status, count in statuses.items() if status.scored),
-                "truncated": statuses[Status.TRUNCATED],
-                "empty": statuses[Status.EMPTY],
-                "failures": {status: count for status, count in sorted(statuses.items()) if not status.scored},
-                "reason": FailureReason.of(ended, planned),
-            }
+        return cls(
+            planned=planned,
+            scored=sum(count for status, count in statuses.items() if status.scored),
+            truncated=statuses[Status.TRUNCATED],
+            empty=statuses[Status.EMPTY],
+            failures={status: count for status, count in sorted(statuses.items()) if not status.scored},
+            reason=FailureReason.of(ended, planned),
         )
 
     @property
@@ -298,8 +287,7 @@ class RolloutTally(Value):
     def cuts(self) -> str:
         """A warning if many answers were cut off or empty; else empty."""
         cut = "were cut off at the token limit and scored anyway; raise model.max_tokens"
-        kinds = ((self.truncated, cut), (self.empty, f"were empty and scored anyway. {EMPTY_ADVICE}"))
-        of = self.scored
+        kinds, of = ((self.truncated, cut), (self.empty, f"were empty and scored anyway. {EMPTY_ADVICE}")), self.scored
         many = [(count, words) for count, words in kinds if count > TOLERATED_CUTS * of]
         return "; ".join(f"{count} of {of} answers ({count / of:.0%}) {words}" for count, words in many)
 

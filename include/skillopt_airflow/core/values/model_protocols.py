@@ -19,9 +19,7 @@ class Optimizer(Protocol):
     ) -> Output:
         """Make one structured call; the pictures come after the prompt, each preceded by its name.
 
-        Raises:
-            ModelOutputError: the answer still doesn't fit `output_type` after a retry.
-            ModelError: the provider didn't answer.
+        Raise ModelOutputError if the answer still doesn't fit after a retry, and ModelError without an answer.
         """
 
 
@@ -29,8 +27,4 @@ class Target(Protocol):
     """The target model outside of rollouts, for questions about them."""
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
-        """Return the model's next turn of a conversation; `pictures` has those whose marks are in it.
-
-        Raises:
-            ModelError: the provider didn't answer.
-        """
+        """Return the next turn of a conversation with these pictures; raise ModelError without an answer."""

@@ -48,8 +48,6 @@ Part = str | Picture
 Pictures = Mapping[str, bytes]
 """The contents of an item's pictures by file name."""
 NO_PICTURES: Pictures = MappingProxyType({})
-
-
 PictureSizes = Mapping[str, Sequence[PictureSize]]
 """Sizes of the items' pictures by item id."""
 NO_SIZES: PictureSizes = MappingProxyType({})
@@ -64,11 +62,8 @@ def marks_in(text: str) -> list[str]:
 
 
 def sizes(item: Item) -> tuple[PictureSize, ...]:
-    return tuple(
-        PictureSize(name=file.name, width=file.pixels[0], height=file.pixels[1])
-        for file in item.files
-        if file.pixels is not None
-    )
+    shown = [(file.name, *file.pixels) for file in item.files if file.pixels is not None]
+    return tuple(PictureSize(name=name, width=width, height=height) for name, width, height in shown)
 
 
 def picture_suffix(path: str) -> str:

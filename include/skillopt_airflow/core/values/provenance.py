@@ -7,7 +7,6 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.edits import EditApplyReport, EditReport, apply_edits
 from skillopt_airflow.core.values.skill import SkillDocument, Span
@@ -22,14 +21,11 @@ class LineOrigin(Value):
     op: str = ""
     source_type: SourceType | None = None
     minibatches: tuple[str, ...] = ()
-    """The minibatches that proposed the edit."""
     run: str = ""
     """The moment's run; empty for the run with which the origins are stored."""
 
 
 class LinesOfSkill(Document):
-    """The stored origins of a skill's lines."""
-
     lines: tuple[LineOrigin, ...]
 
 
@@ -49,7 +45,7 @@ def revised(
 
 
 def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:
-    return (LineOrigin(moment=moment),) * _count(document)
+    return (LineOrigin(moment=moment),) * len(document.text.split("\n"))
 
 
 def continue_origins(
@@ -67,17 +63,10 @@ def continue_origins(
 def trace(
     before: SkillDocument, origins: Sequence[LineOrigin], report: EditApplyReport, moment: str
 ) -> tuple[LineOrigin, ...]:
-    """Return the origins after the report's edits, by replaying each of them.
+    """Return the origins after the report's edits.
 
     A line with any change gets the edit as its origin; lines that an edit moved or wrote again keep theirs.
-
-    Raises:
-        SkillError: the report or the origins belong to another skill.
     """
-    if report.sha256_before != before.sha256:
-        raise SkillError(f"the report is about skill {report.sha256_before[:12]}, not {before.sha256[:12]}")
-    if len(origins) != _count(before):
-        raise SkillError(f"the skill has {_count(before)} lines, but {len(origins)} of them have an origin")
     document, lines = before, list(origins)
     for row in report.rows:
         if row.position is None:
@@ -87,10 +76,6 @@ def trace(
         lines = _after(document.text, changed.text, lines, span, row, moment)
         document = changed
     return tuple(lines)
-
-
-def _count(document: SkillDocument) -> int:
-    return document.text.count("\n") + 1
 
 
 def _after(
@@ -103,12 +88,9 @@ def _after(
     new = after.split("\n")[first : first + row.inserted.count("\n") + 1]
     # A line that starts where the splice ends comes after it; don't match it with equal lines that were removed.
     behind = int(_starts_line(before, span.end) and _starts_line(after, span.start + len(row.inserted)))
+    edit = row.edit
     written = LineOrigin(
-        moment=moment,
-        edit=row.index,
-        op=row.edit.op,
-        source_type=row.edit.source_type,
-        minibatches=row.edit.minibatches,
+        moment=moment, edit=row.index, op=edit.op, source_type=edit.source_type, minibatches=edit.minibatches
     )
     kept = _same(old[: len(old) - behind], new[: len(new) - behind], origins[first : last - behind])
     touched = [written if origin is None else origin for origin in kept]

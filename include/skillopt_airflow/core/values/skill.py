@@ -4,16 +4,16 @@ import re
 from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property
-from typing import Literal, get_args
+from itertools import chain
+from typing import Literal, NamedTuple, get_args
 
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.values.text import flaw_of_text, plain
+from skillopt_airflow.core.values.text import flaw_of_text, line_at, plain
 from skillopt_airflow.core.values.types import sha256
 
 Region = Literal["SLOW_UPDATE", "APPENDIX"]
 REGIONS: tuple[Region, ...] = get_args(Region)
 _MARKER = re.compile(rf"<!--\s*(?P<region>{'|'.join(REGIONS)})_(?P<side>START|END)\s*-->")
-
 
 _MAX_ALIKE = 2_000
 """Limit of anchors for the lenient search, which takes quadratic time."""
@@ -25,8 +25,7 @@ def skill_name(benchmark: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")[:64].strip("-") or "skill"
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A range of characters of a document; excludes `end`."""
 
     start: int
@@ -47,8 +46,7 @@ class SkillDocument:
     def protected(self) -> tuple[Span, ...]:
         """The protected regions in document order.
 
-        Raises:
-            SkillError: a marker is duplicated, or its partner is missing or inside another region.
+        Raises SkillError if a marker is duplicated, or its partner is missing or inside another region.
         """
         spans: list[Span] = []
         opened: re.Match[str] | None = None
@@ -62,10 +60,10 @@ class SkillDocument:
                 opened = None
             else:
                 raise SkillError(
-                    f"skill, line {self._line(marker.start())}: {marker[0]} is duplicated or has no partner"
+                    f"skill, line {line_at(self.text, marker.start())}: {marker[0]} is duplicated or has no partner"
                 )
         if opened is not None:
-            raise SkillError(f"skill, line {self._line(opened.start())}: {opened[0]} has no END")
+            raise SkillError(f"skill, line {line_at(self.text, opened.start())}: {opened[0]} has no END")
         return tuple(spans)
 
     @property
@@ -86,10 +84,9 @@ class SkillDocument:
         return None
 
     def with_region(self, name: Region, inside: str) -> "SkillDocument":
-        """Return the document with this text in the region; add the region at the end if there is none.
+        """Return the document with this text in the region, which is added at the end if there is none.
 
-        Raises:
-            SkillError: the text contains a marker.
+        Raise SkillError if the text contains a marker.
         """
         if has_marker(inside):
             raise SkillError(f"the text for region {name} contains a marker of a protected region. Remove it")
@@ -108,7 +105,7 @@ class SkillDocument:
     @property
     def editable(self) -> tuple[Span, ...]:
         """The spans before, between and after the protected regions; some may be empty."""
-        edges = [0, *(edge for span in self.protected for edge in (span.start, span.end)), len(self.text)]
+        edges = [0, *chain.from_iterable(self.protected), len(self.text)]
         return tuple(Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True))
 
     def find(self, anchor: str) -> Span | None:
@@ -135,9 +132,6 @@ class SkillDocument:
         texts = [self.text[span.start : span.end] for span in self.protected]
         return {marker["region"]: text for text in texts if (marker := _MARKER.match(text)) is not None}
 
-    def _line(self, position: int) -> int:
-        return self.text.count("\n", 0, position) + 1
-
 
 def skill_of_person(text: str, where: str) -> SkillDocument:
     """Return the text of a user's file or key as a skill; raise SkillError if it has a flaw."""
@@ -155,8 +149,7 @@ def has_marker(text: str) -> bool:
 
 
 def before_markers(text: str) -> str:
-    marker = _MARKER.search(text)
-    return text if marker is None else text[: marker.start()]
+    return _MARKER.split(text, maxsplit=1)[0]
 
 
 def without_markers(text: str) -> str:
@@ -179,10 +172,6 @@ DENSITY_WEIGHT = 0.05
 """A skill with score 1 and 1,000 tokens gets half of it."""
 MANY_TOKENS = 2_000
 """The paper's skills are shorter; longer ones cost more at each call, and often repeat rules."""
-_TOO_LONG = (
-    "The skill has about {tokens:,} tokens, more than {most:,}, and the target reads them at each call. "
-    "Remove rules that repeat others, or train with evaluation.use_semantic_density."
-)
 
 
 def tokens_of(skill: SkillDocument) -> int:
@@ -193,7 +182,12 @@ def tokens_of(skill: SkillDocument) -> int:
 def length_warning(skill: SkillDocument) -> str:
     """Return a warning if the skill has more than MANY_TOKENS tokens, or an empty string."""
     tokens = tokens_of(skill)
-    return _TOO_LONG.format(tokens=tokens, most=MANY_TOKENS) if tokens > MANY_TOKENS else ""
+    if tokens <= MANY_TOKENS:
+        return ""
+    return (
+        f"The skill has about {tokens:,} tokens, more than {MANY_TOKENS:,}, and the target reads them at each call. "
+        "Remove rules that repeat others, or train with evaluation.use_semantic_density."
+    )
 
 
 def density(score: float, skill: SkillDocument) -> float:

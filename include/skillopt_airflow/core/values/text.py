@@ -31,7 +31,7 @@ def storable_json(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, list):
-        return [storable_json(entry) for entry in value]
+        return [*map(storable_json, value)]
     return {storable(key): storable_json(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
@@ -91,13 +91,13 @@ def flaw_of_text(text: str) -> str:
     joined = {found.start() for found in _JOINED.finditer(text)}
     for found in _SUSPECT.finditer(text):
         if is_hidden(found[0]) and found.start() not in joined:
-            return f"has the invisible character U+{ord(found[0]):04X} in line {_line(text, found.start())}"
+            return f"has the invisible character U+{ord(found[0]):04X} in line {line_at(text, found.start())}"
     if command := _COMMAND.search(text):
-        return f"has ! next to a backtick in line {_line(text, command.end())}, where Claude Code runs a command"
+        return f"has ! next to a backtick in line {line_at(text, command.end())}, where Claude Code runs a command"
     return ""
 
 
-def _line(text: str, place: int) -> int:
+def line_at(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 

@@ -47,7 +47,6 @@ class Split(StrEnum):
 DATA_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 """The required parts of a dataset."""
 ALL_DATA_SPLITS = (*DATA_SPLITS, Split.PUBLISH)
-"""The required and optional parts of a dataset."""
 
 
 class Status(StrEnum):
@@ -55,10 +54,9 @@ class Status(StrEnum):
 
     OK = "ok"
     TRUNCATED = "truncated"
-    """The last answer was cut off at `model.max_tokens`. It is scored anyway; otherwise a skill that makes the target
-    ramble would be measured only on the other items."""
+    """The last answer was cut off at `model.max_tokens`. Without its score, a skill that makes the target ramble would
+    be measured only on the other items."""
     EMPTY = "empty"
-    """The target answered without text or files. It is scored like any other answer."""
     MODEL_ERROR = "model_error"
     TIMEOUT = "timeout"
     REFUSED = "refused"
@@ -67,8 +65,7 @@ class Status(StrEnum):
     BUDGET = "budget"
     SANDBOX_ERROR = "sandbox_error"
     JUDGE_ERROR = "judge_error"
-    """The target answered, but the judge model didn't. A retry of the task asks the judge again, without a new
-    rollout."""
+    """The target answered, but the judge model didn't. A retry of the task only asks the judge again."""
     DATA_ERROR = "data_error"
     """The item never ran, because its record or one of its files is unusable; see `Item.unusable`."""
 
@@ -102,7 +99,6 @@ class ItemFile(Value):
     picture: bool = False
     """True if the target sees it; `#page=3` after the path then selects a page."""
     pixels: tuple[int, int] | None = None
-    """Width and height of a stored picture."""
 
 
 class ItemImage(Value):
@@ -147,11 +143,9 @@ class Item(Value):
     files: tuple[ItemFile, ...] = ()
     reference_files: tuple[ItemFile, ...] = ()
     group: str = ""
-    """Name of a group of items with dependent scores, such as those on one document, problem family or repository.
-    Empty for an independent item."""
+    """Name of a group of items with dependent scores, such as those on one document; empty for an independent item."""
     unusable: Text = ""
-    """The reason why the record or one of its files is unusable. The item then has only an id, and fails without a
-    rollout."""
+    """The reason why the record or a file is unusable. The item then has only an id, and fails without a rollout."""
     task_types: tuple[str, ...] = ()
     """Types of task for separate scores, if `data.task_type` names their field in a record."""
     image: ItemImage | None = None
@@ -175,15 +169,13 @@ class Item(Value):
 
 
 class ItemRef(NamedTuple):
-    """The identity of an item when the run began."""
+    """The identity of an item when the run began; see the fields of `Item`."""
 
     id: str
     fingerprint: str
     group: str = ""
     unusable: str = ""
-    """See `Item.unusable`."""
     task_types: tuple[str, ...] = ()
-    """See `Item.task_types`."""
 
 
 def items_fingerprint(fingerprints: Iterable[str]) -> str:
@@ -210,7 +202,6 @@ class Trajectory(Value):
     messages: tuple[Message, ...] = Field(default=(), fail_fast=True)
     answer: Text = ""
     files: tuple[str, ...] = Field(default=(), fail_fast=True)
-    """Names of the target's files for the scorer."""
     # A container reports these numbers; the bounds keep them within the range of tables.
     calls: int = Field(default=0, ge=0, le=10**12)
     prompt_tokens: int = Field(default=0, ge=0, le=10**12)
@@ -243,7 +234,6 @@ class Score(Value):
     soft: UnitInterval
     feedback: Text = ""
     grade: Grade | None = None
-    """The judge model's grade, if the rules didn't decide."""
 
 
 class Rollout(Value):
@@ -279,7 +269,6 @@ class RolloutResult(NamedTuple):
 
 
 EditOp = Literal["append", "insert_after", "replace", "delete"]
-"""Operations that a step's edits may perform."""
 AnyEditOp = Literal[EditOp, "rewrite", "region"]
 """`rewrite` replaces the body, `region` the inside of a protected region; analysts can't propose these two."""
 SourceType = Literal["failure", "success"]
@@ -292,7 +281,6 @@ class Edit(Value):
     anchor: str = ""
     """The text of the skill to which insert_after, replace and delete refer; for region, the region's name."""
     content: str = ""
-    """The new text."""
     rationale: str = ""
     support_count: int = Field(default=1, ge=1)
     """The number of items that the edit would help, or of minibatches that proposed it if no items are named."""

@@ -55,11 +55,8 @@ _REQUEST = {
 }
 
 
-MAX_SIDE = 1568
-"""Pixels; larger pictures are scaled down."""
-MAX_PICTURE_TOKENS = 1600
-"""Pictures with more tokens are scaled down, too."""
-PIXELS_OF_TOKEN = 750
+MAX_SIDE, MAX_PICTURE_TOKENS, PIXELS_OF_TOKEN = 1568, 1600, 750
+"""Larger pictures are scaled down, to these pixels per side and to these tokens."""
 
 
 def message_content(pieces: Sequence[Part]) -> JsonValue:

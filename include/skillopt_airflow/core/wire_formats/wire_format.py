@@ -6,7 +6,7 @@ whose type or value differs from its shape is rejected.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
@@ -179,11 +179,10 @@ class WireFormat(ABC):
 
     def tokens(self, document: JsonObject) -> Tokens:
         """Return the usage that an answer or an event reports."""
-        usages = list(self._usages(document))
-        return Tokens(
-            prompt=max([0, *map(self._prompt, usages)]),
-            completion=max([0, *map(self._completion, usages)]),
-        )
+        holders = (document, document.get(self.usage_within))
+        found = [holder.get("usage") for holder in holders if isinstance(holder, dict)]
+        usages = [usage for usage in found if isinstance(usage, dict)]
+        return Tokens(prompt=max([0, *map(self._prompt, usages)]), completion=max([0, *map(self._completion, usages)]))
 
     def _prompt(self, usage: JsonObject) -> int:
         return count(usage, *self.prompt_tokens) + sum(count(usage, name) for name in self.beside_prompt)
@@ -192,12 +191,6 @@ class WireFormat(ABC):
         reported, prompt = count(usage, *self.completion_tokens), self._prompt(usage)
         # xAI (reference "Chat completions") and Gemini's compatible API count thinking only in the total.
         return max(reported, count(usage, "total_tokens") - prompt) if prompt else reported
-
-    def _usages(self, document: JsonObject) -> Iterator[JsonObject]:
-        for holder in (document, document.get(self.usage_within)):
-            usage = holder.get("usage") if isinstance(holder, dict) else None
-            if isinstance(usage, dict):
-                yield usage
 
 
 def count(holder: JsonObject, *names: str) -> int:

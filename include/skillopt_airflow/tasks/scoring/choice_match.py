@@ -37,7 +37,7 @@ class ChoiceLetter(Extraction):
         alone = _LETTER_ALONE.fullmatch(last_line(response) if marked is None else marked)
         if alone:
             return alone["letter"].upper()
-        found = read_statement(response if marked is None else marked)
+        found = statement(response if marked is None else marked)
         if marked is not None:
             return min(found.letters) if found.certain and len(found.letters) == 1 else marked
         if len(found.letters) == 1:
@@ -45,13 +45,9 @@ class ChoiceLetter(Extraction):
         return "" if found.rejected or found.letters else None
 
 
-def read_statement(response: str) -> Statement:
-    return statement(response, frozenset(ascii_uppercase))
-
-
 def stated_line(response: str) -> str | None:
     """Return the line of the last statement of letters; it may also contain a choice's text."""
-    place, lines = read_statement(response).line, head_and_tail(response).split("\n")
+    place, lines = statement(response).line, head_and_tail(response).split("\n")
     return lines[place].strip() if place is not None and place < len(lines) else None
 
 
@@ -98,11 +94,9 @@ class ChoiceMatch(Scoring):
         return Score(hard=score, soft=score, feedback=f"expected {_with_its_text(right, choices)}; answered {answered}")
 
     def _choices(self, public: JsonObject) -> dict[str, str]:
-        return (
-            choices_by_letter(public.get(self.choices), self.choices)
-            if self.choices
-            else dict.fromkeys(ascii_uppercase, "")
-        )
+        if not self.choices:
+            return dict.fromkeys(ascii_uppercase, "")
+        return choices_by_letter(public.get(self.choices), self.choices)
 
     def _by_letter(self, named: JsonValue, public: JsonObject) -> JsonValue:
         return _letters(_by_label(public.get(self.choices))).get(str(named).strip(_AROUND_LABEL), named)
@@ -129,9 +123,7 @@ def choices_by_letter(choices: JsonValue, key: str = "choices") -> dict[str, str
         if isinstance(text, str | int | float)
     }
     if not texts or len(texts) < len(found) or not texts.keys() <= set(ascii_uppercase):
-        raise DataError(
-            f"{key}: expected a list of at most 26 strings, or strings by letter, got {short_repr(choices)}"
-        )
+        raise DataError(f"{key}: expected a list of up to 26 strings, or strings by letter, got {short_repr(choices)}")
     return texts
 
 
@@ -205,7 +197,8 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
     if isinstance(reference, str):
         named = _letter(_LETTER, reference, choices) or _with_text(reference, choices)
     elif isinstance(reference, int) and not isinstance(reference, bool):
-        with_text, at_position = _with_text(str(reference), choices), _at_position(reference, choices)
+        with_text = _with_text(str(reference), choices)
+        at_position = frozenset(letter for place, letter in enumerate(choices) if place == reference)
         named = with_text | at_position
         if len(named) > 1:
             raise DataError(
@@ -217,10 +210,6 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
         known = f"its letter ({letters}), its text, or its position from 0 as a number"
         raise DataError(f"expected one choice, by {known}; got {short_repr(reference)}")
     return next(iter(named))
-
-
-def _at_position(position: int, choices: dict[str, str]) -> frozenset[str]:
-    return frozenset([list(choices)[position]]) if 0 <= position < len(choices) else frozenset()
 
 
 def _bare(text: str) -> str:
@@ -248,9 +237,7 @@ def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
     if not wanted:
         return frozenset()
     exact = frozenset(label for label, choice in choices.items() if plain(choice) == wanted)
-    if exact:
-        return exact
-    return frozenset(label for label, choice in choices.items() if plain(choice).lower() == wanted.lower())
+    return exact or frozenset(label for label, choice in choices.items() if plain(choice).lower() == wanted.lower())
 
 
 def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
@@ -266,12 +253,8 @@ _LETTERS = re.compile(rf"{_FONT}(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])
 def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, str]) -> bool | None:
     """Return whether an answer names exactly the right choices; None if that is uncertain.
 
-    It is certain if the answer states letters, or is the text or the value of a choice.
-
-    Args:
-        answer: letters, the texts of choices, or both.
-        right: the letters of the right choices.
-        choices: the choices' texts by letter; empty if only the letter is known.
+    It is certain if the answer states letters, or is the text or the value of a choice. `choices` has their texts by
+    letter, and is empty if only the letter is known.
     """
     box = Boxed().find(answer)
     inside = answer if box is None else box
@@ -376,10 +359,8 @@ def _read(text: str) -> tuple[str, str, str]:
 
 
 def _same(one: str, other: str) -> bool:
-    if one == other:
-        return True
     (number, rest), (wanted, behind) = _quantity(one), _quantity(other)
-    return number is not None and number == wanted and rest == behind
+    return one == other or (number is not None and number == wanted and rest == behind)
 
 
 def _quantity(text: str) -> tuple[Fraction | None, str]:

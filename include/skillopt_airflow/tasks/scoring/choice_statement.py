@@ -10,6 +10,7 @@ statements take precedence over names.
 import re
 import unicodedata
 from collections.abc import Iterator
+from string import ascii_uppercase
 from typing import NamedTuple
 
 _IN_WORD = "0-9A-Za-z_\u00aa-\u052f"
@@ -147,9 +148,7 @@ def _pattern(words: str) -> str:
     return "|".join(f"{word}(?![{_IN_WORD}])" if re.search(f"[{_IN_WORD}]", word) else word for word in made)
 
 
-_TOKEN = re.compile(
-    "|".join(f"({_SIGNS[kind]})" if kind in _SIGNS else f"({_pattern(_KINDS[kind])})" for kind in _ORDER)
-)
+_TOKEN = re.compile("|".join(f"({_SIGNS[key]})" if key in _SIGNS else f"({_pattern(_KINDS[key])})" for key in _ORDER))
 
 
 class Word(NamedTuple):
@@ -172,7 +171,7 @@ class Statement(NamedTuple):
     """The line of the last statement, from 0."""
 
 
-def statement(response: str, known: frozenset[str]) -> Statement:
+def statement(response: str, known: frozenset[str] = frozenset(ascii_uppercase)) -> Statement:
     """Return the statement of a response about the known letters; `line` counts the lines of `head_and_tail`."""
     stated, rejected, place = frozenset[str](), set[str](), None
     weaker: dict[str, set[str]] = {"fits": set(), "label": set(), "named": set()}
@@ -277,9 +276,8 @@ def _is_list(made: list[Word], apart: int, following: Word) -> bool:
         return bool(between) and not between & {"(", ")"}
     alone = following.text > "\u052f" and following.kind not in ".t,c&" and following.text not in "都均皆"
     # "B, option A cannot be right" isn't a list; "option B, option A" may be one.
-    noun = any(word.kind == "k" for word in made[-apart:]) and "k" not in [
-        word.kind for word in made[-apart - 2 : -apart]
-    ]
+    earlier = [word.kind for word in made[-apart - 2 : -apart]]
+    noun = "k" not in earlier and any(word.kind == "k" for word in made[-apart:])
     alone = alone or (noun and between == {","} and following.kind in "Nnqyflo")
     if between & {"(", ")"} or alone or _SINGULAR.fullmatch(following.text):
         return bool(between & {"nor"})

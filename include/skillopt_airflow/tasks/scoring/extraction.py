@@ -67,12 +67,10 @@ class InTags(Extraction):
         # The pieces before, between and after the tags, each with the kinds of tag around it.
         kinds = ["", *("close" if tag["slash"] or tag[0].endswith("/>") else "open" for tag in tags), ""]
         starts, ends = [0, *(tag.end() for tag in tags)], [*(tag.start() for tag in tags), len(response)]
-        pieces = [
-            (around, response[start:end]) for around, start, end in zip(pairwise(kinds), starts, ends, strict=True)
-        ]
+        pieces = [(sides, response[start:end]) for sides, start, end in zip(pairwise(kinds), starts, ends, strict=True)]
         before = [last_line(piece) for (left, right), piece in pieces if left != "open" and right == "close"]
         after = [_after_opening(piece) for (left, right), piece in pieces if left == "open" and right != "close"]
-        pairs = [piece for around, piece in pieces if around == ("open", "close")]
+        pairs = [piece for sides, piece in pieces if sides == ("open", "close")]
         found = [answer for group in (before, after, pairs) for answer in group if not is_echo(answer)]
         if found:
             return _FENCED.sub(r"\1", found[-1].strip())
@@ -123,8 +121,7 @@ class RegexMatch(Extraction):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str) -> str:
-        reason = pattern_flaw(pattern)
-        if reason:
+        if reason := pattern_flaw(pattern):
             raise ValueError(reason)
         return pattern
 

@@ -78,11 +78,10 @@ class FigureMatch(Scoring):
         if listed and _is_list_of(expected, reference, Fraction(0), labels_only=True):
             in_order = same_count and all(_same(*pair, tolerance) for pair in zip(answered, reference, strict=True))
             return in_order or _is_list_of(answer, reference, tolerance)
-        return (
-            same_count
-            and _share_words(words, _words_beside(answer))
-            and all(any(_same(figure, wanted, tolerance) for figure in answered) for wanted in reference)
-        )
+        beside = _words_beside(answer)
+        if not same_count or (words and not (beside and (words in beside or beside in words))):
+            return False
+        return all(any(_same(figure, wanted, tolerance) for figure in answered) for wanted in reference)
 
 
 def figures(text: str) -> list[Figure]:
@@ -155,7 +154,3 @@ def _words_beside(text: str) -> str:
     without = re.sub(r"-?\d+\.?\d*%?|,|\b%\b", "", text.lower())
     words = " ".join(_NO_WORDS.sub(" ", without).split())
     return words if len(words) > 1 else ""
-
-
-def _share_words(expected: str, answered: str) -> bool:
-    return not expected or bool(answered and (expected in answered or answered in expected))

@@ -43,31 +43,23 @@ class JsonAnswer(Extraction):
     """Keys and positions, such as `result.items[0].name`; empty for the whole value."""
 
     def find(self, response: str) -> str | None:
-        found = [value for value in json_values(response, self._is_answer) if self._leads_somewhere(value)]
-        return as_text(self._inside(found[-1])) if found else None
+        found = [inside for value in json_values(response, self._is_answer) for inside in self._inside(value)]
+        return as_text(found[-1]) if found else None
 
     def _is_answer(self, value: JsonValue) -> bool:
-        if value in ({}, []) or not self._leads_somewhere(value):
-            return False
-        inside = self._inside(value)
-        return not (isinstance(inside, str) and inside and is_echo(inside))
+        inside = [] if value in ({}, []) else self._inside(value)
+        return any(not (isinstance(one, str) and one and is_echo(one)) for one in inside)
 
-    def _leads_somewhere(self, value: JsonValue) -> bool:
-        try:
-            self._inside(value)
-        except (KeyError, IndexError):
-            return False
-        return True
-
-    def _inside(self, value: JsonValue) -> JsonValue:
+    def _inside(self, value: JsonValue) -> list[JsonValue]:
+        """Return the value at the path; empty if nothing is there."""
         for key, position in re.findall(r"([^.\[\]]+)|\[(\d+)\]", self.path.removeprefix("$")):
-            if key and isinstance(value, dict):
+            if key and isinstance(value, dict) and key in value:
                 value = value[key]
-            elif position and isinstance(value, list):
+            elif position and isinstance(value, list) and int(position) < len(value):
                 value = value[int(position)]
             else:
-                raise KeyError(key or position)
-        return value
+                return []
+        return [value]
 
 
 def json_values(response: str, is_answer: Callable[[JsonValue], bool] = bool) -> list[JsonValue]:
@@ -165,9 +157,8 @@ class JsonFields(Scoring):
             return Score(hard=0.0, soft=0.0, feedback=f'expected {wanted}; answered no JSON object: "{answer}"')
         found = objects[-1]
         wrong = [name for name, value in expected.items() if not self._right(name, found.get(name), value, public)]
-        return Score(
-            hard=float(not wrong), soft=1.0 - len(wrong) / len(expected), feedback=_feedback(expected, found, wrong)
-        )
+        soft = 1.0 - len(wrong) / len(expected)
+        return Score(hard=float(not wrong), soft=soft, feedback=_feedback(expected, found, wrong))
 
     def _right(self, name: str, answered: JsonValue, expected: JsonValue, public: JsonObject) -> bool:
         rule = self.fields.get(name)

@@ -42,11 +42,7 @@ class Scoring(Value):
         return ()
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
-        """Check a reference before it is used.
-
-        Raises:
-            DataError: it is unusable; the message names valid ones, and the caller adds the place.
-        """
+        """Raise DataError if a reference is unusable; the message names valid ones, and the caller adds the place."""
         for expected in alternatives(reference):
             self.check_text(expected)
 
@@ -84,10 +80,7 @@ def alternatives(reference: JsonValue) -> list[str]:
 def parse_list(reference: JsonValue, openings: str = "[") -> JsonValue:
     """Return the list that a string holds in JSON or Python, and any other value unchanged.
 
-    With the openings `[{` the string may also hold an object.
-
-    Raises:
-        DataError: the string starts like a list but isn't one.
+    With the openings `[{` the string may also hold an object. Raise DataError if it starts like a list but isn't one.
     """
     if not isinstance(reference, str) or not reference.lstrip().startswith(tuple(openings)):
         return reference

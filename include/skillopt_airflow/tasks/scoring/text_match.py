@@ -118,8 +118,7 @@ class Matches(Scoring):
     by: Literal["regex"] = "regex"
 
     def check_text(self, expected: str) -> None:
-        reason = pattern_flaw(expected)
-        if reason:
+        if reason := pattern_flaw(expected):
             raise DataError(f"expected a regular expression, got {reason}")
 
     def compare(self, answer: str, expected: str) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.gate.run_gates import publish_split
 from skillopt_airflow.core.run.budget import Prices, Role
-from skillopt_airflow.core.run.state import RunState
+from skillopt_airflow.core.run.state import RunState, StepBuffer
 from skillopt_airflow.core.run.timeline import EPOCH_ENDS, Moment, MomentKind, batch_samples, slices, timeline
 from skillopt_airflow.core.values.pictures import Pictures, marks_in
 from skillopt_airflow.core.values.skill import SkillDocument, skill_of_person
@@ -219,7 +219,7 @@ class TrainingRun:
         previous = self.previous(moment)
         state = self.state(self.last_committed() if moment.kind == "final" else previous)
         # The run's end belongs to the last epoch.
-        return state.in_new_epoch() if previous.epoch != moment.epoch else state
+        return state if previous.epoch == moment.epoch else state.model_copy(update={"buffer": StepBuffer()})
 
     def committed(self, moment: Moment) -> bool:
         return self.store.exists(self.keys.moment(moment).state)
