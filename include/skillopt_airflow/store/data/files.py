@@ -1,7 +1,6 @@
 """Files of items: read from the dataset, and stored once under the hash of their content."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from skillopt_airflow.core.config.resource_groups import DataGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import ItemFile
 from skillopt_airflow.store.data.datasets import folder_of
-from skillopt_airflow.store.data.places import ANY, locate
+from skillopt_airflow.store.data.places import ANY, locate, matching
 from skillopt_airflow.store.data.record_files import Cell, Cells
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
@@ -94,9 +93,7 @@ class DataFiles:
     def _name(self, folder: str, name: str) -> str:
         if ANY not in name:
             return name
-        pattern = re.compile("[^/]*".join(map(re.escape, name.split(ANY))))
-        names = self._folder.below(folder).paths(name, _NAMED)
-        matches = sorted(one for one in names if pattern.fullmatch(one))
+        matches = matching(self._folder.below(folder), name, _NAMED)
         if len(matches) != 1:
             raise DataError(
                 f"{self._folder.address}/{folder}: expected one file {name}, found {', '.join(matches[:5]) or 'none'}"

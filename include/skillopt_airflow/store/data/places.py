@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ class LocalPlace(NamedTuple):
             return ParquetFile(f"/dev/fd/{file.fileno()}")
 
     def paths(self, pattern: str, hint: str) -> list[str]:
-        """Return paths below this folder, including all that match the pattern, in which ANY doesn't match `/`."""
+        """Return paths below this folder, including those of `matching`."""
         escaped = ANY.join(map(glob.escape, pattern.split(ANY)))
         return glob.glob(escaped, root_dir=self.path, include_hidden=True)  # noqa: PTH207 - Path.glob enters no links
 
@@ -109,6 +110,12 @@ class StoredPlace(NamedTuple):
 
 
 Place = LocalPlace | StoredPlace
+
+
+def matching(folder: Place, pattern: str, hint: str) -> list[str]:
+    """Return the sorted paths below a folder that match a pattern, in which ANY doesn't match `/`."""
+    regex = re.compile("[^/]*".join(map(re.escape, pattern.split(ANY))))
+    return sorted(path for path in folder.paths(pattern, hint) if regex.fullmatch(path))
 
 
 def open_without_links(top: Path, path: Path) -> BufferedReader:
