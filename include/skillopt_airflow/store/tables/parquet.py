@@ -122,7 +122,7 @@ def usage_from_table(table: pa.Table) -> list[UsageRow]:
         UsageRow(
             record["step"],
             record["moment"],
-            ModelCall.model_validate(record | {"started": _seconds(record["started"])}, extra="ignore"),
+            ModelCall.model_validate(record | {"started": record["started"].timestamp()}, extra="ignore"),
             record["share"],
         )
         for record in table.to_pylist()
@@ -169,7 +169,7 @@ def _rollout_record(row: RolloutRow) -> dict[str, Any]:
 def _rollout_row(record: dict[str, Any]) -> RolloutRow:
     started = record["started"]
     trajectory = Trajectory.model_validate(
-        record | {"started": 0.0 if started is None else _seconds(started)}, extra="ignore"
+        record | {"started": 0.0 if started is None else started.timestamp()}, extra="ignore"
     )
     score = None
     if record["hard"] is not None:
@@ -183,10 +183,6 @@ def _rollout_row(record: dict[str, Any]) -> RolloutRow:
 def _utc(seconds: float) -> datetime:
     whole, micro = divmod(round(seconds * _MICROSECONDS), _MICROSECONDS)
     return datetime.fromtimestamp(whole, UTC).replace(microsecond=micro)
-
-
-def _seconds(moment: datetime) -> float:
-    return moment.timestamp()
 
 
 TAIL = 64 * 1024
@@ -203,15 +199,6 @@ def open_parquet(store: ObjectStore, key: str) -> pq.ParquetFile:
     if len(tail) == size:
         return pq.ParquetFile(pa.BufferReader(tail))
     return pq.ParquetFile(pa.PythonFile(_Ranges(store, key, tail, size), mode="r"), pre_buffer=True)
-
-
-def text_bounds(file: pq.ParquetFile, group: int, column: str) -> tuple[str, str] | None:
-    """Return the minimum and maximum string of a column in a row group, if it has statistics."""
-    metadata = file.metadata.row_group(group)
-    # Nested columns count several times here, so the schema's column numbers don't apply.
-    place = next(place for place in range(metadata.num_columns) if metadata.column(place).path_in_schema == column)
-    stats = metadata.column(place).statistics
-    return None if stats is None or not stats.has_min_max or stats.null_count else (str(stats.min), str(stats.max))
 
 
 class _Ranges(io.RawIOBase):
