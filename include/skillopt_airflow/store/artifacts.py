@@ -18,7 +18,7 @@ from skillopt_airflow.core.values.provenance import LineOrigin
 from skillopt_airflow.core.values.skill import skill_name
 from skillopt_airflow.core.values.types import JsonObject, Split, Value, sha256
 from skillopt_airflow.store.aliases import Alias, ChampionAlias
-from skillopt_airflow.store.keys import ArtifactKeys, version_name
+from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 
 
@@ -69,12 +69,14 @@ class LookLedger:
         keys = self._store.list_keys(self._keys.looks)
         looks = [self._store.get_model(key, Look) for key in keys]
         # If an administrator removed one, the others keep their places.
-        return looks, 1 + max((ArtifactKeys.place_of(key) for key in keys), default=0)
+        return looks, 1 + max(
+            (int(key.removeprefix(self._keys.looks).removesuffix(".json")) for key in keys), default=0
+        )
 
 
 log = logging.getLogger(__name__)
 
-_VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
+_VERSION = re.compile(r"v\d+-[0-9a-f]{12}")
 
 
 def is_version(name: str) -> bool:
@@ -272,7 +274,7 @@ class ArtifactStore:
         for version in versions:
             if version.endswith(digest[:12]) and self._keeps(version, provenance):
                 return version
-        return version_name(max(map(_number, versions), default=0) + 1, digest)
+        return f"v{max(map(_number, versions), default=0) + 1:04d}-{digest[:12]}"
 
     def _keeps(self, version: str, provenance: Provenance) -> bool:
         try:
@@ -311,5 +313,4 @@ class ArtifactStore:
 
 
 def _number(version: str) -> int:
-    match = _VERSION.fullmatch(version)
-    return 0 if match is None else int(match[1])
+    return int(version[1:].partition("-")[0])

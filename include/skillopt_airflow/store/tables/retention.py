@@ -79,7 +79,7 @@ def drop_old(store: ObjectStore, folder: str, oldest: datetime) -> int:
 
 def drop_corpora(store: ObjectStore, prefix: str, oldest: datetime) -> int:
     """Remove the corpora of all benchmarks that no run used since `oldest`; return their number."""
-    folders = {keys.corpus_folder(key) for key in store.list_older(keys.corpora_of(prefix), oldest)}
+    folders = {f"{key.rpartition('/')[0]}/" for key in store.list_older(keys.corpora_of(prefix), oldest)}
     return sum(_drop_corpus(store, folder, oldest) for folder in sorted(folders))
 
 
