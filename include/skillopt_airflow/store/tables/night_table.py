@@ -156,22 +156,25 @@ class NightTable:
         except ObjectMissing:
             return {}
         contents: dict[str, dict[str, str]] = defaultdict(dict)
-        for date, item, content in zip(*(rows[name].to_pylist() for name in _CONTENTS.names), strict=True):
-            contents[date][item] = content
+        for row in rows.to_pylist():
+            contents[row["date"]][row["item_id"]] = row["content"]
         return contents
 
 
 def _content_rows(contents: Mapping[str, Mapping[str, str]]) -> pa.Table:
-    rows = [(date, item, content) for date, of_night in contents.items() for item, content in of_night.items()]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_CONTENTS)
-    return pa.table(dict(zip(_CONTENTS.names, columns, strict=True)), schema=_CONTENTS)
+    rows = [
+        {"date": date, "item_id": item, "content": content}
+        for date, of_night in contents.items()
+        for item, content in of_night.items()
+    ]
+    return pa.Table.from_pylist(rows, _CONTENTS)
 
 
 def _rows(evaluations: Mapping[str, Evaluation], metric: Metric, mixed_weight: float) -> pa.Table:
-    roles: Sequence[str] = tuple(evaluations)
-    items = sorted({item for evaluation in evaluations.values() for item in evaluation.scores})
-    columns: dict[str, list[str] | list[float | None]] = {"item_id": items}
-    for role in roles:
-        scores = evaluations[role].scores
-        columns[role] = [metric_value(scores[item], metric, mixed_weight) if item in scores else None for item in items]
-    return pa.table(columns, schema=pa.schema([("item_id", pa.string()), *((role, pa.float64()) for role in roles)]))
+    scores = {role: evaluation.scores for role, evaluation in evaluations.items()}
+    rows = [
+        {"item_id": item}
+        | {role: metric_value(found[item], metric, mixed_weight) for role, found in scores.items() if item in found}
+        for item in sorted(set().union(*scores.values()))
+    ]
+    return pa.Table.from_pylist(rows, pa.schema([("item_id", pa.string()), *((role, pa.float64()) for role in scores)]))

@@ -294,9 +294,6 @@ def read_parts(
         listed = parts_of(store, partition)
         for key in seen.keys() - listed:
             seen.pop(key, None)
-        if len(listed) == 1:
-            # Reading one part is faster than starting a thread.
-            return {listed[0]: read_one(listed[0])}
         with ThreadPoolExecutor(readers) as pool:
             return dict(zip(listed, pool.map(read_one, listed), strict=True))
 
