@@ -92,18 +92,17 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     their bucket's benchmarks.
     """
     from skillopt_airflow.store.keys import grades_of, searches_of
-    from skillopt_airflow.store.tables.retention import CleanupCounts, compact, drop_corpora, drop_old, partitions
+    from skillopt_airflow.store.tables.retention import compact, drop_corpora, drop_old, partitions, sum_counts
 
     config = _config(benchmark)
     prefix, store = config.storage.prefix, AirflowConnections().object_store(config.storage, config.storage.bucket)
     days = config.retention.trajectory_days
     oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
-    total, untouched = CleanupCounts(), datetime.now(UTC) - UNTOUCHED
+    counts, untouched = [], datetime.now(UTC) - UNTOUCHED
     found = partitions(store, prefix, benchmark)
     for number, partition in enumerate(found, start=1):
-        cleaned = compact(store, partition, oldest, untouched)
-        total += cleaned
-        log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
+        counts.append(compact(store, partition, oldest, untouched))
+        log.info("%d of %d, %s: %s", number, len(found), partition, counts[-1])
     grades = 0 if oldest is None else drop_old(store, grades_of(prefix, benchmark), oldest)
     searches = 0 if oldest is None else drop_old(store, searches_of(prefix, benchmark), oldest)
     corpora = 0
@@ -111,7 +110,7 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     if unused_days is not None:
         corpora = drop_corpora(store, prefix, datetime.now(UTC) - timedelta(days=unused_days))
     dropped = {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}
-    return total._asdict() | dropped
+    return sum_counts(counts)._asdict() | dropped
 
 
 def drop_unused_versions(benchmark: str) -> JsonObject:

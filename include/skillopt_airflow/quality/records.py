@@ -38,12 +38,10 @@ class Need(Value):
 
 def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
     """Yield the rows that evaluations need, because a truncated file would silently reduce the configured number."""
-    for split, knob, limit in (
-        (Split.VAL, "val_limit", rules.val_limit),
-        (Split.TEST, "test_limit", rules.test_limit),
-    ):
+    for split in (Split.VAL, Split.TEST):
+        limit = rules.limit(split)
         if limit is not None:
-            yield Need(split=split, rows=limit, reason=f"for evaluation.{knob} = {limit}")
+            yield Need(split=split, rows=limit, reason=f"for evaluation.{split}_limit = {limit}")
 
 
 def training_needs(config: TrainConfig, splits: Collection[Split]) -> list[Need]:

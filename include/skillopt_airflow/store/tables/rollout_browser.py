@@ -5,10 +5,9 @@ the rows of a page become objects.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -117,18 +116,22 @@ class RolloutBrowser:
         """Return the keys of a partition's rollouts, the most frequent one first."""
         names = ["run", *IDENTITY]
 
-        def read(file: pq.ParquetFile) -> list[dict[str, Any]]:
-            table = file.read(columns=names, use_threads=False).group_by(names).aggregate([([], "count_all")])
-            return [*table.to_pylist()]
+        def read(file: pq.ParquetFile) -> pa.Table:
+            return file.read(columns=names, use_threads=False).group_by(names).aggregate([([], "count_all")])
 
-        rows, runs = Counter[tuple[str, ...]](), dict[tuple[str, ...], str]()
-        for groups in self._each(keys.trajectories(self._prefix, *partition), read).values():
-            for one in groups:
-                identity = tuple(one[name] for name in IDENTITY)
-                rows[identity] += one["count_all"]
-                runs[identity] = one["run"]
-        by_size = sorted(rows, key=lambda identity: (-rows[identity], identity))
-        return [Variant(_key(partition, identity), rows[identity], runs[identity]) for identity in by_size]
+        tables = self._each(keys.trajectories(self._prefix, *partition), read).values()
+        if not tables:
+            return []
+        found = pa.concat_tables(tables).group_by([*IDENTITY]).aggregate([("count_all", "sum"), ("run", "one")])
+        by_size = [("count_all_sum", "descending"), *((name, "ascending") for name in IDENTITY)]
+        return [
+            Variant(
+                RolloutKey.model_validate(partition._asdict() | row, extra="ignore"),
+                row["count_all_sum"],
+                row["run_one"],
+            )
+            for row in found.sort_by(by_size).to_pylist()
+        ]
 
     def listing(self, key: RolloutKey, run: str = "", items: pa.Table | None = None, *, alone: bool = False) -> Listing:
         """Return one row per item: the first stored rollout with a score, or else the last failure.
@@ -145,15 +148,15 @@ class RolloutBrowser:
                 own = pc.equal(table["run"], run)
                 table = table.filter(own if alone else pc.or_(has_score(table), own))
             tokens = pc.add(table["prompt_tokens"], table["completion_tokens"])
-            table = table.append_column("tokens", tokens).append_column("mark", _marks(table["item_fingerprint"]))
-            return table.drop_columns(["item_fingerprint", "run", "prompt_tokens", "completion_tokens"])
+            return table.append_column("tokens", tokens).append_column("mark", _marks(table["item_fingerprint"]))
 
         by_part = self._each(key.partition(self._prefix), read)
-        numbered = [
-            table.append_column("part", pa.repeat(pa.scalar(number, pa.int32()), len(table)))
+        parts = [
+            table.append_column("part", pa.repeat(number, len(table)))
+            .select(_NOTHING.column_names)
+            .cast(_NOTHING.schema)
             for number, table in enumerate(by_part.values())
         ]
-        parts = [table.select(_NOTHING.column_names).cast(_NOTHING.schema) for table in numbered]
         rows = pa.concat_tables([_NOTHING, *parts])
         if items is not None:
             places = pc.index_in(rows["item_id"], value_set=items["id"])
@@ -306,11 +309,6 @@ def _masks(rows: pa.Table) -> dict[Show, pa.ChunkedArray]:
         "tied": pc.equal(difference, 0.0),
         "flipped": pc.xor(success, pc.equal(rows["other_hard"], 1.0)),
     }
-
-
-def _key(partition: Partition, identity: Sequence[str]) -> RolloutKey:
-    fields = partition._asdict() | dict(zip(IDENTITY, identity, strict=True))
-    return RolloutKey.model_validate(fields, extra="ignore")
 
 
 def _matching(file: pq.ParquetFile, key: RolloutKey, columns: Sequence[str]) -> pa.Table:
