@@ -41,10 +41,7 @@ class ObjectStore:
     """One bucket, accessed with the caller's boto3 client; thread-safe.
 
     All methods raise StoreError if the bucket is missing, the endpoint doesn't respond or access is denied. Methods
-    that read an object raise ObjectMissing if it doesn't exist.
-
-    Args:
-        connection: the client's connection, for errors.
+    that read an object raise ObjectMissing if it doesn't exist. Errors name the client's `connection`.
     """
 
     def __init__(self, client: "S3Client", bucket: str, connection: str = STORAGE_CONNECTION) -> None:

@@ -53,9 +53,7 @@ def parse_records(address: str, content: bytes) -> list[JsonObject]:
 def table_records(address: str, table: Callable[[], "pa.parquet.ParquetFile"], path: str = "") -> list[JsonObject]:
     """Return the records of a Parquet file, one per row; null and NaN become missing fields.
 
-    Args:
-        table: opens the file.
-        path: path of the file below its dataset's folder, for references to files in its cells.
+    `path` is the file's path below its dataset's folder, for references to files in its cells.
 
     Raises:
         DataError: it isn't a Parquet file.

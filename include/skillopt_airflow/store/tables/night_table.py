@@ -70,11 +70,9 @@ class Night(Document):
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """95% intervals of the scores by role."""
 
-    def measures_as(self, other: "Night") -> bool:
-        return (self.metric, self.mixed_weight) == (other.metric, other.mixed_weight)
-
-    def against(self, rival: Rival) -> NightMean | None:
-        return self.means.get(rival)
+    @property
+    def measure(self) -> tuple[Metric, float | None]:
+        return self.metric, self.mixed_weight
 
 
 class NightIndex(Document):
@@ -111,13 +109,10 @@ class NightTable:
 
         They are stored in a separate table, because they are large and few tasks need them.
         """
-        indexed = self._indexed_contents()
-        return {
-            night.date: indexed[night.date]
-            if night.date in indexed
-            else self._store.get_model(self._keys.night(night.date), Night).contents
-            for night in nights
-        }
+        contents = dict(self._indexed_contents())
+        for date in {night.date for night in nights} - contents.keys():
+            contents[date] = self._store.get_model(self._keys.night(date), Night).contents
+        return {night.date: contents[night.date] for night in nights}
 
     def scores(self, date: str) -> dict[str, dict[str, float | None]]:
         """Return the gate metric of a concluded night by item and role; None for an item without a score."""

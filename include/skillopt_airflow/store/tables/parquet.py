@@ -272,8 +272,7 @@ def read_parts(
 ) -> dict[str, T]:
     """Return the result of `read` for each current part, by key; list again if parts are removed meanwhile.
 
-    Args:
-        known: cache of earlier results, which is updated.
+    `known` caches results.
 
     Raises:
         StoreUnavailable: for PATIENCE seconds, parts were removed between listing and reading.

@@ -246,13 +246,7 @@ def with_other(rows: pa.Table, other: pa.Table | None) -> pa.Table:
 def filter_rows(
     rows: pa.Table, show: Show = "all", status: Status | None = None, task_type: str = "", text: str = ""
 ) -> pa.Array:
-    """Return the places of the matching rows, in their order.
-
-    Args:
-        status: None matches all statuses.
-        task_type: the empty string matches all types.
-        text: part of the item's ID or the error, ignoring case.
-    """
+    """Return the places of the matching rows, in their order; `text` is part of the ID or error, ignoring case."""
     masks = [_masks(rows)[show]]
     if status is not None:
         masks.append(pc.equal(rows["status"], status.value))

@@ -119,10 +119,7 @@ class RolloutTable:
     ) -> dict[str, RolloutResult]:
         """Return the results of `read`, and for other items those of `errors`, without transcripts.
 
-        Args:
-            run: the run whose failures count.
-            own: whether other runs' rollouts are ignored.
-            known: cache of parts from earlier calls with the same arguments.
+        With `own`, other runs' rollouts are ignored. `known` caches parts of calls with the same arguments.
         """
         rows = self._table(key, run if own else None, known)
         rows = rows.filter(_of_items(items)(rows))
@@ -215,12 +212,8 @@ class UsageTable:
     ) -> str:
         """Write a moment's calls as one part; return its key, or an empty string without calls.
 
-        The key is derived from the calls, so a write without a response can be repeated.
-
-        Args:
-            run: the run that pays.
-            share: the share of the budget that pays.
-            writer: name of a writer that can merge its parts later.
+        The key is derived from the calls, so a write without a response can be repeated. The run's `share` of the
+        budget pays. A `writer` can merge its parts later.
         """
         if not calls:
             return ""
