@@ -158,6 +158,7 @@ def check_fresh(
         f"drift was not checked: {len(items)} fresh items and {len(reference)} of the reference, at least {MIN_FRESH} "
         f"and {MIN_REFERENCE} needed"
     )
+    notes = [] if enough else [few]
     named = tuple(
         # The outcome of a mean doesn't name any rows.
         result.model_copy(update={"failing": outliers[str(result.column)]})
@@ -165,7 +166,7 @@ def check_fresh(
         else result
         for result in results
     )
-    return QualityReport.of("records", source, {Split.FRESH.value: len(items)}, named, () if enough else (few,))
+    return QualityReport.of("records", source, {Split.FRESH.value: len(items)}, named, *notes)
 
 
 def content(item: Item) -> str:

@@ -74,17 +74,10 @@ class QualityReport(Document):
 
     @classmethod
     def of(
-        cls,
-        suite: Suite,
-        source: str,
-        rows: dict[str, int],
-        results: Sequence[ExpectationResult],
-        notes: Sequence[str] = (),
+        cls, suite: Suite, source: str, rows: dict[str, int], results: tuple[ExpectationResult, ...], *notes: str
     ) -> Self:
         success = all(result.success for result in results)
-        return cls(
-            suite=suite, source=source, success=success, rows=rows, expectations=tuple(results), notes=tuple(notes)
-        )
+        return cls(suite=suite, source=source, success=success, rows=rows, expectations=results, notes=notes)
 
     def with_more(self, other: "QualityReport") -> "QualityReport":
         return self.model_copy(

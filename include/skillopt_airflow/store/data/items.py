@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.types import Item, ItemFile, ItemRef, canonical_json
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
@@ -32,10 +32,6 @@ _PARTS = ("public", "reference", "files", "reference_files", "task_types", "imag
 
 def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
     """Write a split, whose files must be stored already; equal items give equal rows."""
-    for item in items:
-        for file in (*item.files, *item.reference_files, *(item.image.files if item.image else ())):
-            if not file.sha256:
-                raise DataError(f"item {item.id}: its file {file.name} was not stored before the item")
     refs = [ITEMS.empty_table().select(ItemRef._fields)]
     # On disk, to avoid a second copy of the items in memory.
     with TemporaryFile() as spool:

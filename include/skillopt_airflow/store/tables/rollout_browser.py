@@ -228,16 +228,13 @@ def with_task_types(rows: pa.Table, items: pa.Table | None) -> pa.Table:
 
 def with_other(rows: pa.Table, other: pa.Table | None) -> pa.Table:
     """Return the rows with status and score of another skill on the same items, and the difference."""
-    if other is None:
-        texts, numbers = (pa.nulls(len(rows), kind) for kind in (pa.string(), pa.float64()))
-        columns = {"other_status": texts, "other_hard": numbers, "other_score": numbers, "difference": numbers}
-    else:
-        places = pc.index_in(rows["item_id"], value_set=other["item_id"])
-        same = pc.equal(other["mark"].take(places), rows["mark"])
-        places = pc.if_else(same, places, pa.scalar(None, pa.int32()))
-        status, hard, score = (other[name].take(places) for name in ("status", "hard", "score"))
-        difference = pc.subtract(rows["score"], score)
-        columns = {"other_status": status, "other_hard": hard, "other_score": score, "difference": difference}
+    other = rows.slice(0, 0) if other is None else other
+    places = pc.index_in(rows["item_id"], value_set=other["item_id"])
+    same = pc.equal(other["mark"].take(places), rows["mark"])
+    places = pc.if_else(same, places, pa.scalar(None, pa.int32()))
+    status, hard, score = (other[name].take(places) for name in ("status", "hard", "score"))
+    difference = pc.subtract(rows["score"], score)
+    columns = {"other_status": status, "other_hard": hard, "other_score": score, "difference": difference}
     for name, values in columns.items():
         rows = rows.append_column(name, values)
     return rows
