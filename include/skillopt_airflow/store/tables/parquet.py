@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -239,8 +239,6 @@ MAX_PAUSE = 2.0
 PATIENCE = 30.0
 """Timeout in seconds of these attempts."""
 
-T = TypeVar("T")
-
 
 def parts_of(store: ObjectStore, partition: str) -> list[str]:
     return current_parts(store.list_keys(partition))
@@ -265,11 +263,11 @@ def close_parts(store: ObjectStore, partition: str, writer: str) -> None:
 def read_parts(
     store: ObjectStore,
     partition: str,
-    read: Callable[[pq.ParquetFile], T],
-    known: MutableMapping[str, T] | None = None,
+    read: Callable[[pq.ParquetFile], pa.Table],
+    known: MutableMapping[str, pa.Table] | None = None,
     *,
     readers: int = READERS,
-) -> dict[str, T]:
+) -> dict[str, pa.Table]:
     """Return the result of `read` for each current part, by key; list again if parts are removed meanwhile.
 
     `known` caches results.
@@ -284,12 +282,12 @@ def read_parts(
         retry=retry_if_exception_type(ObjectMissing),
     )
 
-    def read_one(key: str) -> T:
+    def read_one(key: str) -> pa.Table:
         if key not in seen:
             seen[key] = read(open_parquet(store, key))
         return seen[key]
 
-    def read_all() -> dict[str, T]:
+    def read_all() -> dict[str, pa.Table]:
         listed = parts_of(store, partition)
         for key in seen.keys() - listed:
             seen.pop(key, None)

@@ -7,7 +7,7 @@ the rows of a page become objects.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,8 +46,6 @@ _NOTHING: pa.Table = pa.schema(
         ("row", pa.int32()),
     ]
 ).empty_table()
-
-T = TypeVar("T")
 
 
 class Variant(NamedTuple):
@@ -124,12 +122,9 @@ class RolloutBrowser:
             return []
         found = pa.concat_tables(tables).group_by([*IDENTITY]).aggregate([("count_all", "sum"), ("run", "one")])
         by_size = [("count_all_sum", "descending"), *((name, "ascending") for name in IDENTITY)]
+        fields = partition._asdict()
         return [
-            Variant(
-                RolloutKey.model_validate(partition._asdict() | row, extra="ignore"),
-                row["count_all_sum"],
-                row["run_one"],
-            )
+            Variant(RolloutKey.model_validate(fields | row, extra="ignore"), row["count_all_sum"], row["run_one"])
             for row in found.sort_by(by_size).to_pylist()
         ]
 
@@ -171,7 +166,7 @@ class RolloutBrowser:
             table = _matching(file, key, ["item_fingerprint"])
             return _whole(file, table["row"].filter(pc.equal(_marks(table["item_fingerprint"]), mark)).to_pylist())
 
-        tables = list(self._each(key.partition(self._prefix), read).values())
+        tables = self._each(key.partition(self._prefix), read).values()
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
@@ -200,7 +195,7 @@ class RolloutBrowser:
                 matches += (placed[row] for row in _rows_with_text(file, group, first, inside, text))
         return pa.array(sorted(matches), pa.uint64()), searched
 
-    def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> dict[str, T]:
+    def _each(self, folder: str, read: Callable[[pq.ParquetFile], pa.Table]) -> dict[str, pa.Table]:
         return read_parts(self._store, folder, read, readers=_READERS)
 
 
