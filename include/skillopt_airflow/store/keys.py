@@ -209,12 +209,6 @@ class RegateKeys:
     def _of(self, date: str) -> str:
         return f"{self.folder}{_partitions({'date': date})}"
 
-    @staticmethod
-    def date_of(folder: str) -> str:
-        """Return the date of a night's folder name; empty for other folders."""
-        column, _, date = folder.partition("=")
-        return date if column == "date" else ""
-
     def night(self, date: str) -> str:
         """Return the key of a night's measurements (YYYY-MM-DD)."""
         return f"{self._of(date)}night.json"
@@ -271,10 +265,6 @@ class MatrixKeys:
     def naming(self, sha256: str, created: datetime, run: str) -> str:
         """Return the key of an empty object that names a matrix of a skill; keys sort by time."""
         return f"{self.of_skill(sha256)}{created:%Y%m%dT%H%M%SZ}-{run}"
-
-    @staticmethod
-    def named(key: str) -> str:
-        return key.rpartition("/")[2].partition("-")[2]
 
 
 def trajectories(
@@ -403,7 +393,7 @@ class ArtifactKeys:
     """The alias that deployments follow; the only object that is ever overwritten."""
     champion_history = Below("aliases/champion/")
     named = Below("named/")
-    """Prefix of empty objects, one per version that the alias named or was about to name."""
+    """Prefix of empty objects with the names of all versions that the alias named or was about to name."""
     looks = Below("looks/")
 
     def look(self, place: int) -> str:
@@ -420,10 +410,6 @@ class ArtifactKeys:
 
     def write_probe(self, run: str) -> str:
         return f"{self.folder}write_probe/{run}"
-
-    def naming(self, version: str) -> str:
-        """Return the key of an empty object that is created before the alias first names a version."""
-        return f"{self.named}{version}"
 
     def previous_alias(self, sequence: int) -> str:
         """Return the key of a previous alias by its number of earlier moves."""

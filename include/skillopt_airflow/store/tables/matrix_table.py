@@ -32,8 +32,9 @@ class MatrixTable:
 
     def of_skill(self, sha256: str, limit: int) -> list[SkillMatrix]:
         """Return at most `limit` matrices with a skill, the newest first."""
-        listed = reversed(self._store.list_keys(self._keys.of_skill(sha256)))
-        runs = list(dict.fromkeys(map(MatrixKeys.named, listed)))[:limit]
+        prefix = self._keys.of_skill(sha256)
+        listed = [key.removeprefix(prefix).partition("-")[2] for key in reversed(self._store.list_keys(prefix))]
+        runs = list(dict.fromkeys(listed))[:limit]
         matrices = (self._store.find_model(self._keys.matrix(run), SkillMatrix) for run in runs)
         # A run that was prepared again may have compared other skills.
         return [one for one in matrices if one is not None and any(skill.sha256 == sha256 for skill in one.skills)]

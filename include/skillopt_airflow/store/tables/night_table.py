@@ -99,7 +99,8 @@ class NightTable:
         """Return all concluded nights in the order of their conclusion, without `contents`."""
         indexed = {night.date: night for night in self._indexed()}
         # Only the folders are listed, because listing all objects takes longer than reading the index.
-        dates = filter(None, map(self._keys.date_of, self._store.list_folders(self._keys.folder)))
+        folders = self._store.list_folders(self._keys.folder)
+        dates = [name.removeprefix("date=") for name in folders if name.startswith("date=")]
         nights = [indexed[date] if date in indexed else self.read(date) for date in dates]
         bare = [night.model_copy(update={"contents": {}}) for night in nights if night is not None]
         return sorted(bare, key=lambda night: (night.settled, night.date))
