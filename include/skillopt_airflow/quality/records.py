@@ -38,8 +38,7 @@ class Need(Value):
 
 def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
     """Yield the rows that evaluations need, because a truncated file would silently reduce the configured number."""
-    for split in (Split.VAL, Split.TEST):
-        limit = rules.limit(split)
+    for split, limit in ((Split.VAL, rules.val_limit), (Split.TEST, rules.test_limit)):
         if limit is not None:
             yield Need(split=split, rows=limit, reason=f"for evaluation.{split}_limit = {limit}")
 
