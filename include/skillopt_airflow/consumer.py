@@ -138,7 +138,9 @@ class SkillClient:
         self._bucket, self._alias = bucket, alias
         self._folder = f"{root}skills/{_quoted(benchmark)}/{_quoted(target)}/"
         self._endpoint = endpoint_url
-        self._cache = _Cache(cache or _cache_home(), f"{endpoint_url or _endpoint()} {bucket} {self._folder} {alias}")
+        endpoint = endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "skillopt"
+        self._cache = _Cache(cache or home, f"{endpoint} {bucket} {self._folder} {alias}")
         self._turn = threading.Lock()
         self._looked = 0.0
         """End of the last check, by the monotonic clock."""
@@ -203,12 +205,13 @@ class SkillClient:
         self._looking.join(self.timeout)
         if not outcome:
             raise Unavailable(f"the bucket did not answer within {self.timeout:g} s")
-        if isinstance(outcome[0], SkillError | ValueError):
-            raise outcome[0]
-        if isinstance(outcome[0], Exception):
-            # For example a TLS error during a response, which boto3 doesn't translate.
-            raise Unavailable(f"{type(outcome[0]).__name__}: {outcome[0]}") from outcome[0]
-        return outcome[0]
+        [found] = outcome
+        if isinstance(found, Skill):
+            return found
+        if isinstance(found, SkillError | ValueError):
+            raise found
+        # For example a TLS error during a response, which boto3 doesn't translate.
+        raise Unavailable(f"{type(found).__name__}: {found}") from found
 
     def _look(self, last: Skill | None) -> Skill:
         key = f"{self._folder}aliases/{self._alias}.json"
@@ -311,12 +314,11 @@ class _Cache:
             whole = named is not None and hashlib.sha256(skill.text.encode()).hexdigest() == skill.sha256
             if whole and isinstance(skill.sequence, int) and isinstance(skill.etag, str):
                 return replace(skill, confirmed=confirmed, problem="")
+            log.warning("ignoring the cache %s, which is corrupt", self.path)
         except FileNotFoundError:
-            return None
+            pass
         except (OSError, ValueError, TypeError, AttributeError) as error:
             log.warning("ignoring the cache %s, which cannot be read: %s", self.path, error)
-            return None
-        log.warning("ignoring the cache %s, which is corrupt", self.path)
         return None
 
     def save(self, skill: Skill) -> Skill:
@@ -552,14 +554,6 @@ def _locked(path: Path) -> Iterator[None]:
 def _quoted(name: str) -> str:
     encoded = quote(name, safe="")
     return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
-
-
-def _endpoint() -> str:
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-
-
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "skillopt"
 
 
 if __name__ == "__main__":

@@ -52,8 +52,6 @@ class LimitedProcess:
 
         Args:
             function: `module:name`, the module within this package.
-            limits: memory and time.
-            folder: its working folder.
             env: its variables, in addition to those that Python needs. It inherits none.
         """
         self._limits = limits
@@ -85,10 +83,7 @@ class LimitedProcess:
             ProcessLost: the process can't start, or ended during the call.
         """
         with self._lock, _turns:
-            if self._process is None:
-                self._start()
-            process = self._process
-            assert process is not None
+            process = self._process or self._start()
             timer = Timer(self._limits.wall_seconds, process.kill)
             timer.start()
             try:
@@ -99,7 +94,7 @@ class LimitedProcess:
             finally:
                 timer.cancel()
 
-    def _start(self) -> None:
+    def _start(self) -> "subprocess.Popen[bytes]":
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read after the process has ended
         try:
             self._process = subprocess.Popen(  # noqa: S603 - without a shell
@@ -114,6 +109,7 @@ class LimitedProcess:
             self._errors.close()
             raise ProcessLost(f"a process with limits cannot start: {error}", None, "") from error
         self._finalize = finalize(self, _kill, self._process, self._errors)
+        return self._process
 
     def _answer(self, process: "subprocess.Popen[bytes]", content: bytes, arguments: tuple[str, ...]) -> bytes:
         assert process.stdin is not None

@@ -62,7 +62,7 @@ def test_every_file_is_in_one_archive_and_few_archives_are_large(sizes: list[int
     ("files", "why"),
     [
         ([], "holds no file"),
-        ([file("a", MAX_FILE_BYTES + 1)], "a has 268,435,457 bytes"),
+        ([file("a", MAX_FILE_BYTES + 1)], "a has more than"),
         ([file(f"{n}", MAX_FILE_BYTES) for n in range(corpus.MAX_CORPUS_BYTES // MAX_FILE_BYTES + 1)], "together"),
     ],
 )

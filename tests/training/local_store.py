@@ -47,9 +47,6 @@ class LocalStore(ObjectStore):
         self.fetched += min(length, len(body))
         return body[-length:], len(body)
 
-    def size(self, key: str) -> int:
-        return len(self.get(key).body)
-
     def put_bytes(self, key: str, body: bytes | IO[bytes]) -> None:
         self.before_write(key)
         content = body if isinstance(body, bytes) else body.read()

@@ -86,23 +86,23 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     Old grades and search results are removed too, and corpora that no run has used within the longest retention of
     their bucket's benchmarks.
     """
-    from skillopt_airflow.store.tables.retention import CleanupCounts, compact, drop_corpora, drop_old, partitions
+    from skillopt_airflow.store.tables.retention import compact, drop_corpora, drop_old, partitions, sum_counts
 
     config = _config(benchmark)
     prefix, store = config.storage.prefix, AirflowConnections().object_store(config.storage, config.storage.bucket)
     days = config.retention.trajectory_days
     oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
-    total, untouched = CleanupCounts(), datetime.now(UTC) - UNTOUCHED
+    counts, untouched = [], datetime.now(UTC) - UNTOUCHED
     found = partitions(store, prefix, benchmark)
     for number, partition in enumerate(found, start=1):
-        cleaned = compact(store, partition, oldest, untouched)
-        total += cleaned
-        log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
+        counts.append(compact(store, partition, oldest, untouched))
+        log.info("%d of %d, %s: %s", number, len(found), partition, counts[-1])
     grades = 0 if oldest is None else drop_old(store, grades_of(prefix, benchmark), oldest)
     searches = 0 if oldest is None else drop_old(store, searches_of(prefix, benchmark), oldest)
     unused = None if config.data.corpus is None else _corpora_days(config.storage)
     corpora = 0 if unused is None else drop_corpora(store, prefix, datetime.now(UTC) - timedelta(days=unused))
-    return total._asdict() | {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}
+    dropped = {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}
+    return sum_counts(counts)._asdict() | dropped
 
 
 def drop_unused_versions(benchmark: str) -> JsonObject:

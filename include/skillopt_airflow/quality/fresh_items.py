@@ -3,14 +3,14 @@
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import JsonValue
 
 from skillopt_airflow.core.values.types import Item, Split, canonical_json, sha256
-from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, about, quoted, silence_warnings, validate
+from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, about, quoted, validate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,54 +30,37 @@ The false positive rate per partition, over all its fields, is about 1 in 10,000
 _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
 
 
-class Field(NamedTuple):
-    """One entry of the items' public or reference part."""
-
-    part: str
-    key: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.part}.{self.key}"
-
-    @property
-    def kind(self) -> str:
-        return f"kind of {self.name}"
-
-    @property
-    def length(self) -> str:
-        return f"length of {self.name}"
-
-    def of(self, item: Item) -> JsonValue:
-        return (item.public if self.part == "public" else item.reference).get(self.key)
-
-
 class Drift:
     """The comparison of one field of a partition's items with the reference."""
 
-    def __init__(self, field: Field, items: Sequence[Item], reference: Sequence[Item]) -> None:
-        self.field = field
+    def __init__(self, part: str, key: str, items: Sequence[Item], reference: Sequence[Item]) -> None:
+        """Measure the field; `part` is public or reference."""
+        self.name = f"{part}.{key}"
+        self.kind, self.length = f"kind of {self.name}", f"length of {self.name}"
+        self.values: list[JsonValue] = [getattr(item, part).get(key) for item in items]
+        usual = [getattr(item, part).get(key) for item in reference]
         self._items = items
-        self._reference = reference
-        self._lengths = [length_of(field.of(item)) for item in items]
-        self._usual = sorted(length for item in reference if (length := length_of(field.of(item))) is not None)
+        self._kinds = sorted(set(map(kind_of, usual)))
+        self._lengths = [length_of(value) for value in self.values]
+        self._usual = sorted(length for length in map(length_of, usual) if length is not None)
+        self._ranks = [
+            relative_rank(length, self._usual) if self._usual and length is not None else None
+            for length in self._lengths
+        ]
+        self._side = math.fsum(rank - 0.5 for rank in self._ranks if rank is not None)
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        return {
-            self.field.kind: [kind_of(self.field.of(item)) for item in self._items],
-            self.field.length: self._ranks,
-        }
+        return {self.kind: [*map(kind_of, self.values)], self.length: self._ranks}
 
     def expectations(self) -> Iterator[Any]:
         from great_expectations import expectations as gxe
 
-        name, kinds = self.field.name, sorted({kind_of(self.field.of(item)) for item in self._reference})
         yield gxe.ExpectColumnValuesToBeInSet(
-            column=self.field.kind,
-            value_set=kinds,
+            column=self.kind,
+            value_set=self._kinds,
             mostly=1 - OTHER_KINDS,
-            meta=about(name, f"{name} is no longer {' or '.join(kinds)}"),
+            meta=about(self.name, f"{self.name} is no longer {' or '.join(self._kinds)}"),
         )
         known = [length for length in self._lengths if length is not None]
         if len(known) < MIN_FRESH or len(self._usual) < MIN_REFERENCE:
@@ -85,10 +68,10 @@ class Drift:
         allowed, relation = tolerance(len(known), len(self._usual)), "longer" if self._side > 0 else "shorter"
         medians = f"median {median(known):,.0f} characters, {median(self._usual):,.0f} in the reference"
         yield gxe.ExpectColumnMeanToBeBetween(
-            column=self.field.length,
+            column=self.length,
             min_value=0.5 - allowed,
             max_value=0.5 + allowed,
-            meta=about(name, f"{name} is much {relation} than it was ({medians})"),
+            meta=about(self.name, f"{self.name} is much {relation} than it was ({medians})"),
         )
 
     def outliers(self) -> tuple[FailingRow, ...]:
@@ -100,21 +83,6 @@ class Drift:
             )
             if rank is not None and (rank - 0.5) * self._side > TOLERANCE
         )
-
-    @cached_property
-    def _ranks(self) -> list[float | None]:
-        if not self._usual:
-            return [None] * len(self._items)
-        return [None if length is None else relative_rank(length, self._usual) for length in self._lengths]
-
-    @property
-    def _side(self) -> float:
-        return math.fsum(rank - 0.5 for rank in self._ranks if rank is not None)
-
-
-def fields_of(items: Sequence[Item]) -> list[Field]:
-    public = {Field("public", key) for item in items for key in item.public}
-    return sorted(public | {Field("reference", key) for item in items for key in item.reference})
 
 
 def relative_rank(length: int, usual: Sequence[int]) -> float:
@@ -173,29 +141,32 @@ def check_fresh(
     value and lengths of strings must be similar to those of `reference`.
     """
     enough = len(items) >= MIN_FRESH and len(reference) >= MIN_REFERENCE
-    drifts = {field.name: Drift(field, items, reference) for field in fields_of([*items, *reference]) if enough}
+    compared = [*items, *reference] if enough else []
+    fields = {("public", key) for item in compared for key in item.public}
+    fields |= {("reference", key) for item in compared for key in item.reference}
+    drifts = [Drift(*field, items, reference) for field in sorted(fields)]
 
-    def shown(column: str, place: FailingRow, value: Any) -> str:
+    def shown(column: str, row: Mapping[str, Any]) -> str:
         if column in _KNOWN:
-            return str(value)
-        drift = next(drift for drift in drifts.values() if drift.field.kind == column)
-        return quoted(drift.field.of(items[place.row - 1]))
+            return str(row[column])
+        return next(quoted(drift.values[row["row"] - 1]) for drift in drifts if drift.kind == column)
 
-    with silence_warnings():
-        suite = [*_unknown(), *(one for drift in drifts.values() for one in drift.expectations())]
-        results = validate(_frame(items, learned, nights, drifts), suite, shown)
+    suite = chain(_unknown(), *(drift.expectations() for drift in drifts))
+    results = validate(_frame(items, learned, nights, drifts), suite, shown)
+    outliers = {drift.name: drift.outliers() for drift in drifts}
     few = (
         f"drift was not checked: {len(items)} fresh items and {len(reference)} of the reference, at least {MIN_FRESH} "
         f"and {MIN_REFERENCE} needed"
     )
+    notes = [] if enough else [few]
     named = tuple(
         # The outcome of a mean doesn't name any rows.
-        result.model_copy(update={"failing": drifts[str(result.column)].outliers()})
+        result.model_copy(update={"failing": outliers[str(result.column)]})
         if not result.success and result.expectation == "expect_column_mean_to_be_between"
         else result
         for result in results
     )
-    return QualityReport.of("records", source, {Split.FRESH.value: len(items)}, named, () if enough else (few,))
+    return QualityReport.of("records", source, {Split.FRESH.value: len(items)}, named, *notes)
 
 
 def content(item: Item) -> str:
@@ -216,7 +187,7 @@ def _frame(
     items: Sequence[Item],
     learned: Mapping[Split, Sequence[Item]],
     nights: MeasuredItems,
-    drifts: Mapping[str, Drift],
+    drifts: Sequence[Drift],
 ) -> "pd.DataFrame":
     import pandas as pd
 
@@ -235,7 +206,7 @@ def _frame(
         "id": ids,
         **dict(zip(_KNOWN, matches, strict=True)),
     }
-    for drift in drifts.values():
+    for drift in drifts:
         columns |= drift.columns
     return pd.DataFrame(columns)
 

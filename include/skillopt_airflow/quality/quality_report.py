@@ -5,8 +5,7 @@ Great Expectations takes seconds to import, so only the checks themselves import
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import JsonValue
@@ -75,17 +74,10 @@ class QualityReport(Document):
 
     @classmethod
     def of(
-        cls,
-        suite: Suite,
-        source: str,
-        rows: dict[str, int],
-        results: Sequence[ExpectationResult],
-        notes: Sequence[str] = (),
+        cls, suite: Suite, source: str, rows: dict[str, int], results: tuple[ExpectationResult, ...], *notes: str
     ) -> Self:
         success = all(result.success for result in results)
-        return cls(
-            suite=suite, source=source, success=success, rows=rows, expectations=tuple(results), notes=tuple(notes)
-        )
+        return cls(suite=suite, source=source, success=success, rows=rows, expectations=results, notes=notes)
 
     def with_more(self, other: "QualityReport") -> "QualityReport":
         return self.model_copy(
@@ -120,35 +112,31 @@ PLACE = ["split", "row", "id"]
 """The columns of every table that identify a row."""
 _PROBLEM, _ABOUT = "problem", "about"
 
+Shown = Callable[[str, Mapping[str, Any]], str]
+"""Formats the value of a failing row, which has the columns of PLACE and this column."""
+
 
 def about(column: str | None, problem: str) -> dict[str, str | None]:
     """Return the `meta` of an expectation: the user's name of the column, and the problem if it fails."""
     return {_ABOUT: column, _PROBLEM: problem}
 
 
-@contextmanager
-def silence_warnings() -> Iterator[None]:
-    """Silence the libraries' warnings, which don't help the reader of a task's log."""
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def validate(
-    frame: "pd.DataFrame", suite: Sequence[Any], shown: Callable[[str, FailingRow, Any], str]
-) -> tuple[ExpectationResult, ...]:
+def validate(frame: "pd.DataFrame", suite: Iterable[Any], shown: Shown) -> tuple[ExpectationResult, ...]:
     """Return the outcome of each expectation, with the place of every failing row.
 
     Args:
         frame: one row per record, with the columns of PLACE.
-        suite: expectations whose `meta` is from `about`.
-        shown: formats a failing row's value, by column of the frame, place, and value in the frame.
+        suite: expectations whose `meta` is from `about`, made while the libraries' warnings are silent.
+        shown: formats a failing row's value.
     """
-    return tuple(_result(outcome, shown) for outcome in _outcomes(frame, suite))
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        # They don't help the reader of a task's log.
+        warnings.simplefilter("ignore")
+        return tuple(_result(outcome, shown) for outcome in _outcomes(frame, suite))
 
 
-def _outcomes(frame: "pd.DataFrame", suite: Sequence[Any]) -> list[dict[str, Any]]:
+def _outcomes(frame: "pd.DataFrame", suite: Iterable[Any]) -> list[dict[str, Any]]:
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
         DataContextConfig,
@@ -171,7 +159,7 @@ def _outcomes(frame: "pd.DataFrame", suite: Sequence[Any]) -> list[dict[str, Any
     return [result.to_json_dict() for result in outcome.results]
 
 
-def _result(outcome: Mapping[str, Any], shown: Callable[[str, FailingRow, Any], str]) -> ExpectationResult:
+def _result(outcome: Mapping[str, Any], shown: Shown) -> ExpectationResult:
     configuration = outcome["expectation_config"]
     kwargs, meta = configuration["kwargs"], configuration["meta"]
     failed = not outcome["success"]
@@ -209,7 +197,6 @@ def _problem(outcome: Mapping[str, Any], problem: str) -> str:
     return f"{problem} (Great Expectations: {messages[0]})" if messages else problem
 
 
-def _failing(column: str, row: Mapping[str, Any], shown: Callable[[str, FailingRow, Any], str]) -> FailingRow:
-    name = row["id"]
-    place = FailingRow(split=row["split"], row=row["row"], id=None if name is None else name[:CHARS_QUOTED])
-    return place.model_copy(update={"value": shown(column, place, row.get(column))})
+def _failing(column: str, row: Mapping[str, Any], shown: Shown) -> FailingRow:
+    name = None if row["id"] is None else row["id"][:CHARS_QUOTED]
+    return FailingRow(split=row["split"], row=row["row"], id=name, value=shown(column, row))

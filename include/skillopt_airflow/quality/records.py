@@ -1,6 +1,7 @@
 """Checks of a dataset's records before the first model call, and of rollouts before they count."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -14,11 +15,9 @@ from skillopt_airflow.quality.quality_report import (
     CHARS_QUOTED,
     PLACE,
     ROWS_NAMED,
-    FailingRow,
     QualityReport,
     about,
     quoted,
-    silence_warnings,
     validate,
 )
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
@@ -39,12 +38,9 @@ class Need(Value):
 
 def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
     """Yield the rows that evaluations need, because a truncated file would silently reduce the configured number."""
-    for split, knob, limit in (
-        (Split.VAL, "val_limit", rules.val_limit),
-        (Split.TEST, "test_limit", rules.test_limit),
-    ):
+    for split, limit in ((Split.VAL, rules.val_limit), (Split.TEST, rules.test_limit)):
         if limit is not None:
-            yield Need(split=split, rows=limit, reason=f"for evaluation.{knob} = {limit}")
+            yield Need(split=split, rows=limit, reason=f"for evaluation.{split}_limit = {limit}")
 
 
 def training_needs(config: TrainConfig, splits: Collection[Split]) -> list[Need]:
@@ -79,11 +75,10 @@ def check_rollouts(
     most one per item and sample. `tables` are the stored rows by skill and sample.
     """
 
-    def shown(column: str, place: FailingRow, value: Any) -> str:
-        return "" if column in ("id", _COUNTED) else str(value)
+    def shown(column: str, row: Mapping[str, Any]) -> str:
+        return "" if column in ("id", _COUNTED) else str(row[column])
 
-    with silence_warnings():
-        results = validate(_rollout_frame(tables), list(_expectations(item_ids)), shown)
+    results = validate(_rollout_frame(tables), _expectations(item_ids), shown)
     return QualityReport.of("rollouts", source, {name: len(rows) for name, rows in tables.items()}, results)
 
 
@@ -166,25 +161,20 @@ def check_splits(
     record's ID, or raises DataError.
     """
 
-    def shown(column: str, place: FailingRow, value: Any) -> str:
-        record = splits[place.split][place.row - 1]
+    def shown(column: str, row: Mapping[str, Any]) -> str:
+        record = splits[row["split"]][row["row"] - 1]
         if column == _CHARS:
             longest = max(record, key=lambda key: len(canonical_json(record[key])))
-            return f"{int(value):,} characters, most of them in {longest}"
+            return f"{int(row[column]):,} characters, most of them in {longest}"
         if column == "id":
             return ""
         if column in {_EARLIER, _UNREADABLE}:
-            return str(value)
+            return str(row[column])
         return quoted(record.get(column.removeprefix(_TEXT).removeprefix(_LIST)))
 
-    with silence_warnings():
-        frame = _frame(splits, identity, required_texts, required_lists)
-        suite = [
-            *_sizes(splits, needs),
-            *_identities(frame),
-            *_columns(frame, required_texts, required_lists),
-        ]
-        results = validate(frame, suite, shown)
+    frame = _frame(splits, identity, required_texts, required_lists)
+    suite = chain(_sizes(splits, needs), _identities(frame), _columns(frame, required_texts, required_lists))
+    results = validate(frame, suite, shown)
     sizes = {split: len(records) for split, records in splits.items()}
     return _tolerating(QualityReport.of("records", source, sizes, results))
 

@@ -77,7 +77,7 @@ class ChampionAlias:
             return self._moved_elsewhere(version, sha256, seen, rolled_back=rolled_back)
         # A removed or overwritten alias isn't in the history, so the name is recorded before the move.
         with suppress(Conflict):
-            self._store.create(self._keys.naming(version), b"")
+            self._store.create(f"{self._keys.named}{version}", b"")
         if current is not None:
             # Another publisher may have filed it, and lost the race to move the alias.
             with suppress(Conflict):

@@ -18,8 +18,8 @@ from skillopt_airflow.core.values.provenance import LineOrigin
 from skillopt_airflow.core.values.skill import skill_name
 from skillopt_airflow.core.values.types import JsonObject, Split, Value, sha256
 from skillopt_airflow.store.aliases import Alias, ChampionAlias
-from skillopt_airflow.store.keys import ArtifactKeys, version_name
-from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore, model_bytes
 
 
 class LookLedger:
@@ -69,12 +69,14 @@ class LookLedger:
         keys = self._store.list_keys(self._keys.looks)
         looks = [self._store.get_model(key, Look) for key in keys]
         # If an administrator removed one, the others keep their places.
-        return looks, 1 + max((ArtifactKeys.place_of(key) for key in keys), default=0)
+        return looks, 1 + max(
+            (int(key.removeprefix(self._keys.looks).removesuffix(".json")) for key in keys), default=0
+        )
 
 
 log = logging.getLogger(__name__)
 
-_VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
+_VERSION = re.compile(r"v\d+-[0-9a-f]{12}")
 
 
 def is_version(name: str) -> bool:
@@ -272,7 +274,7 @@ class ArtifactStore:
         for version in versions:
             if version.endswith(digest[:12]) and self._keeps(version, provenance):
                 return version
-        return version_name(max(map(_number, versions), default=0) + 1, digest)
+        return f"v{max(map(_number, versions), default=0) + 1:04d}-{digest[:12]}"
 
     def _keeps(self, version: str, provenance: Provenance) -> bool:
         try:
@@ -285,31 +287,25 @@ class ArtifactStore:
     def _write_version(self, version: str, skill: str, provenance: Provenance, description: str | None) -> None:
         keys = self._keys.version(version)
         manifest = SkillManifest(
-            **{field: getattr(provenance, field) for field in Provenance.model_fields},
+            **dict(provenance),
             benchmark=self._keys.benchmark,
             target=self._keys.target,
             version=version,
             sha256=sha256(skill),
             created=datetime.now(UTC),
         )
-        self._create_same(keys.best_skill, skill.encode())
-        # Existing objects are this skill's, from an earlier publisher or an attempt of this one that failed.
-        with suppress(Conflict):
-            document = skill_md(skill, version, skill_name(self._keys.benchmark), description)
-            self._store.create(keys.skill_md, document.encode())
-        with suppress(Conflict):
-            self._store.create_model(keys.manifest, manifest)
+        document = skill_md(skill, version, skill_name(self._keys.benchmark), description)
+        bodies = {
+            keys.best_skill: skill.encode(),
+            keys.skill_md: document.encode(),
+            keys.manifest: model_bytes(manifest),
+        }
+        for key, body in bodies.items():
+            # Existing objects are this skill's, from an earlier publisher or an attempt of this one that failed.
+            with suppress(Conflict):
+                self._store.create(key, body)
         self.read(version)
-
-    def _create_same(self, key: str, body: bytes) -> None:
-        """Write an object once; accept an existing one with the same bytes."""
-        try:
-            self._store.create(key, body)
-        except Conflict:
-            if self._store.get_bytes(key) != body:
-                raise
 
 
 def _number(version: str) -> int:
-    match = _VERSION.fullmatch(version)
-    return 0 if match is None else int(match[1])
+    return int(version[1:].partition("-")[0])

@@ -53,12 +53,8 @@ def partition_value(name: str) -> str:
     return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
 
 
-def partition_name(value: str) -> str:
-    return unquote(value)
-
-
 def target_of(folder: str) -> str:
-    return partition_name(folder.removeprefix("target="))
+    return unquote(folder.removeprefix("target="))
 
 
 class Below:
@@ -78,7 +74,6 @@ class MomentKeys:
     folder: str
 
     merged_patch = Below("merged_patch.json")
-    """The patch after aggregation."""
     ranked_edits = Below("ranked_edits.json")
     """The selected edits, best first."""
     learning_rate = Below("learning_rate.json")
@@ -90,22 +85,17 @@ class MomentKeys:
     notes_apply_report = Below("notes_apply_report.json")
     """The outcome of each of them, numbered after the candidate's edits."""
     line_origins = Below("line_origins.json")
-    """The edit that wrote each line of the candidate."""
     comparison = Below("comparison.json")
     """The longitudinal comparison of two epochs' last skills."""
     reflected_items = Below("reflected_items.json")
     """The items of the step's reflection, fixed by the first task that reads them."""
     answers = Below("answers/")
     candidate_skill = Below("candidate_skill.md")
-    """The skill after the edits."""
     edit_apply_report = Below("edit_apply_report.json")
-    """The outcome of each edit."""
     gate = Below("gate.json")
-    """The gate's verdict."""
     history_row = Below("history_row.json")
     """The moment's row of the history, which only counts once the state is stored."""
     state = Below("state.json")
-    """The run's state after the moment."""
     reflections = Below("reflections/")
     timings = Below("timing/")
 
@@ -130,9 +120,7 @@ class PublicationKeys:
     contest = Below("contest.json")
     """The two skills of the comparison, fixed by the first task that reads them for this candidate."""
     rival_skill = Below("rival_skill.md")
-    """The skill that the candidate must beat."""
     gate = Below("gate.json")
-    """The publish gate's verdict."""
 
 
 @dataclass(frozen=True)
@@ -149,28 +137,19 @@ class RunKeys:
         return f"{self.prefix}runs/{partition_value(self.benchmark)}/{self.run}/"
 
     config = Below("config.json")
-    """The resolved configuration."""
     data_manifest = Below("data_manifest.json")
-    """Counts, IDs and fingerprints of the splits."""
     quality = Below("data_quality.json")
-    """Result of the data quality suite over the records."""
     rollout_quality = Below("rollout_quality.json")
     """Result of the suite over the rollouts of comparisons."""
     quality_page = Below("data_quality.html")
-    """Page with both results."""
     estimate = Below("estimate.json")
-    """The estimate of calls, tokens and price before the first call."""
     history = Below("history.json")
-    """The rows of all moments, and data of the whole run."""
     contest = Below("contest.json")
     """The skills that a night of re-gating measures."""
     runtime_state = Below("runtime_state.json")
-    """The state after the newest moment."""
     best_skill = Below("best_skill.md")
-    """The best skill so far."""
     report = Below("report.html")
     write_probe = Below("write_probe")
-    """A temporary empty object of the check that writing works."""
 
     def items(self, split: Split) -> str:
         return f"{self.folder}data/{split.value}.parquet"
@@ -230,12 +209,6 @@ class RegateKeys:
     def _of(self, date: str) -> str:
         return f"{self.folder}{_partitions({'date': date})}"
 
-    @staticmethod
-    def date_of(folder: str) -> str:
-        """Return the date of a night's folder name; empty for other folders."""
-        column, _, date = folder.partition("=")
-        return date if column == "date" else ""
-
     def night(self, date: str) -> str:
         """Return the key of a night's measurements (YYYY-MM-DD)."""
         return f"{self._of(date)}night.json"
@@ -255,7 +228,7 @@ class RegateKeys:
         """Return the target models with a night among the keys."""
         folder = f"{RegateKeys.of_benchmark(prefix, benchmark)}target="
         nights = (key for key in keys if key.startswith(folder) and key.endswith("/night.json"))
-        return sorted({partition_name(key.removeprefix(folder).partition("/")[0]) for key in nights})
+        return sorted({unquote(key.removeprefix(folder).partition("/")[0]) for key in nights})
 
     @staticmethod
     def of_benchmark(prefix: str, benchmark: str) -> str:
@@ -293,10 +266,6 @@ class MatrixKeys:
         """Return the key of an empty object that names a matrix of a skill; keys sort by time."""
         return f"{self.of_skill(sha256)}{created:%Y%m%dT%H%M%SZ}-{run}"
 
-    @staticmethod
-    def named(key: str) -> str:
-        return key.rpartition("/")[2].partition("-")[2]
-
 
 def trajectories(
     prefix: str, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, sample: int
@@ -330,7 +299,6 @@ class CorpusKeys:
         return f"{corpora_of(self.prefix)}{self.sha256}/"
 
     manifest = Below("manifest.json")
-    """Names, sizes and hashes of the files."""
 
     def archive(self, number: int) -> str:
         """Return the key of one of the files' archives (0-based)."""
@@ -340,11 +308,6 @@ class CorpusKeys:
 def corpora_of(prefix: str) -> str:
     """Return the prefix of all corpora, with one folder per corpus."""
     return f"{prefix}corpora/"
-
-
-def corpus_folder(key: str) -> str:
-    """Return the folder of a key's corpus."""
-    return f"{key.rpartition('/')[0]}/"
 
 
 def grades_of(prefix: str, benchmark: str) -> str:
@@ -362,7 +325,7 @@ def trajectories_of(prefix: str, benchmark: str) -> str:
 
 def partition_values(part: str) -> dict[str, str]:
     named = (folder.partition("=") for folder in part.split("/") if "=" in folder)
-    return {column: partition_name(value) for column, _, value in named}
+    return {column: unquote(value) for column, _, value in named}
 
 
 def usage(prefix: str, *, benchmark: str, run: str) -> str:
@@ -384,11 +347,6 @@ def closing_part(part: str) -> str:
     """Return the key of the merged file that replaces a writer's small file; empty for other files."""
     folder, _, name = part.rpartition("/")
     return f"{folder}/{'-'.join(name.split('-')[:2])}.parquet" if name.count("-") > 1 else ""
-
-
-def write_probe(document: str, identity: str) -> str:
-    """Return the key of a temporary empty object next to a document, for the check that writing works."""
-    return f"{document}.{identity}"
 
 
 def item_refs(items: str) -> str:
@@ -416,7 +374,6 @@ class VersionKeys:
     skill_md = Below("SKILL.md")
     """The skill with front matter, for agents."""
     manifest = Below("manifest.json")
-    """The skill's provenance."""
 
 
 @dataclass(frozen=True)
@@ -435,20 +392,13 @@ class ArtifactKeys:
     champion = Below("aliases/champion.json")
     """The alias that deployments follow; the only object that is ever overwritten."""
     champion_history = Below("aliases/champion/")
-    """Prefix of previous aliases."""
     named = Below("named/")
-    """Prefix of empty objects, one per version that the alias named or was about to name."""
-
+    """Prefix of empty objects with the names of all versions that the alias named or was about to name."""
     looks = Below("looks/")
-    """Prefix of the ledger of looks."""
 
     def look(self, place: int) -> str:
         """Return the key of a look by its place in the ledger (1-based)."""
         return f"{self.looks}{place:06d}.json"
-
-    @staticmethod
-    def place_of(look: str) -> int:
-        return int(look.rpartition("/")[2].removesuffix(".json"))
 
     @staticmethod
     def of_benchmark(prefix: str, benchmark: str) -> str:
@@ -459,21 +409,11 @@ class ArtifactKeys:
         return VersionKeys(f"{self.versions}{name}/")
 
     def write_probe(self, run: str) -> str:
-        """Return the key of a temporary empty object, for the check that writing works."""
         return f"{self.folder}write_probe/{run}"
-
-    def naming(self, version: str) -> str:
-        """Return the key of an empty object that is created before the alias first names a version."""
-        return f"{self.named}{version}"
 
     def previous_alias(self, sequence: int) -> str:
         """Return the key of a previous alias by its number of earlier moves."""
         return f"{self.champion_history}{sequence:06d}.json"
-
-
-def version_name(number: int, skill_sha256: str) -> str:
-    """Return `v0003-<sha12>`."""
-    return f"v{number:04d}-{skill_sha256[:12]}"
 
 
 def _partitions(values: dict[str, str]) -> str:

@@ -12,12 +12,12 @@ from pydantic import JsonValue
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import HTTPError
 
-from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
 from skillopt_airflow.core.values.documents import Document, Kind, read_document
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, ObjectTypeDef
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 _NO_PERMISSION = {"AccessDenied", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken"}
 _DENIED = _NO_PERMISSION | {"403", "SignatureDoesNotMatch"}
@@ -41,10 +41,7 @@ class ObjectStore:
     """One bucket, accessed with the caller's boto3 client; thread-safe.
 
     All methods raise StoreError if the bucket is missing, the endpoint doesn't respond or access is denied. Methods
-    that read an object raise ObjectMissing if it doesn't exist.
-
-    Args:
-        connection: the client's connection, for errors.
+    that read an object raise ObjectMissing if it doesn't exist. Errors name the client's `connection`.
     """
 
     def __init__(self, client: "S3Client", bucket: str, connection: str = STORAGE_CONNECTION) -> None:
@@ -77,12 +74,6 @@ class ObjectStore:
         """Return the last bytes of a body that isn't empty, at most `length`, and the body's full length."""
         with self._open(key, Range=f"bytes=-{length}") as response:
             return response["Body"].read(), int(response["ContentRange"].rpartition("/")[2])
-
-    def size(self, key: str) -> int:
-        """Return the length of the body in bytes."""
-        for entry in self._entries(key):
-            return entry["Size"]
-        raise ObjectMissing(f"nothing is stored as {self.address(key)}")
 
     def get_text(self, key: str) -> str:
         try:
@@ -179,7 +170,10 @@ class ObjectStore:
             )
 
     def exists(self, key: str) -> bool:
-        return bool(self._entries(key))
+        # A HEAD request doesn't distinguish a missing object from a missing bucket.
+        with self._store_errors(key):
+            response = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+        return any(entry["Key"] == key for entry in response.get("Contents", ()))
 
     def list_keys(self, prefix: str) -> list[str]:
         """Return all keys below the prefix, sorted."""
@@ -205,12 +199,6 @@ class ObjectStore:
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             for page in pages:
                 yield from ((entry["Key"], entry["LastModified"]) for entry in page.get("Contents", ()))
-
-    def _entries(self, key: str) -> "list[ObjectTypeDef]":
-        """List the object, because a HEAD request doesn't distinguish a missing object from a missing bucket."""
-        with self._store_errors(key):
-            response = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
-        return [entry for entry in response.get("Contents", ()) if entry["Key"] == key]
 
     @contextmanager
     def _open(self, key: str, **options: Any) -> "Iterator[GetObjectOutputTypeDef]":
@@ -282,19 +270,6 @@ class ObjectStore:
 
 def _status(error: BaseException) -> int:
     return int(error.response["ResponseMetadata"]["HTTPStatusCode"]) if isinstance(error, ClientError) else 0
-
-
-@contextmanager
-def data_errors(address: str, hint: str) -> Iterator[None]:
-    """Raise DataError for a StoreError, with the hint if an object is missing; StoreUnavailable passes through."""
-    try:
-        yield
-    except StoreUnavailable:
-        raise
-    except ObjectMissing as error:
-        raise DataError(f"{error}. {hint}") from error
-    except StoreError as error:
-        raise DataError(f"{address}: {error}" if address else str(error)) from error
 
 
 def json_bytes(value: Any) -> bytes:

@@ -1,7 +1,7 @@
 """The states of a run. Equal scores of items are stored once, in separate tables that the states name."""
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -53,15 +53,11 @@ class RunStates:
         return measured.model_copy(update={"evaluation": evaluation.model_copy(update=items)})
 
     def _read_items(self, name: str) -> tuple[dict[str, ItemScore], dict[str, str]]:
-        @cache
-        def score(hard: float, soft: float) -> ItemScore:
-            # Many items have the same score.
-            return ItemScore(hard=hard, soft=soft)
-
-        table = self._table(name)
-        items, hard, soft, groups = (table[column].to_pylist() for column in SCORES.names)
-        scores = {item: score(*both) for item, *both in zip(items, hard, soft, strict=True) if both[0] is not None}
-        return scores, {item: group for item, group in zip(items, groups, strict=True) if group is not None}
+        rows = self._table(name).to_pylist()
+        scores = {
+            row["item_id"]: ItemScore(hard=row["hard"], soft=row["soft"]) for row in rows if row["hard"] is not None
+        }
+        return scores, {row["item_id"]: row["group"] for row in rows if row["group"] is not None}
 
     def _read_tries(self, name: str) -> TrackRecord:
         rows = self._table(name).to_pylist()
@@ -101,26 +97,13 @@ def _separate(state: RunState) -> tuple[RunState, dict[str, pa.Table]]:
 
 def _scores(evaluation: Evaluation) -> pa.Table:
     scores, groups = evaluation.scores, evaluation.groups
-    items = list(scores | groups)
-    of_items = [scores.get(item) for item in items]
-    return pa.table(
-        {
-            "item_id": items,
-            "hard": [None if score is None else score.hard for score in of_items],
-            "soft": [None if score is None else score.soft for score in of_items],
-            "group": [groups.get(item) for item in items],
-        },
-        schema=SCORES,
-    )
+    rows = [
+        {"item_id": item, "group": groups.get(item)} | (scores[item].model_dump() if item in scores else {})
+        for item in scores | groups
+    ]
+    return pa.Table.from_pylist(rows, SCORES)
 
 
 def _tries(record: TrackRecord) -> pa.Table:
-    items = record.items
-    return pa.table(
-        {
-            "item_id": list(items),
-            "total": [one.total for one in items.values()],
-            "count": [one.count for one in items.values()],
-        },
-        schema=RECORD,
-    )
+    rows = [{"item_id": item, **one.model_dump()} for item, one in record.items.items()]
+    return pa.Table.from_pylist(rows, RECORD)

@@ -70,7 +70,7 @@ def corpus_manifest(files: Sequence[CorpusFile]) -> CorpusManifest:
         raise DataError(f"it has {len(ordered):,} files; a corpus can have at most {MAX_FILES:,}")
     for file in ordered:
         if file.size > MAX_FILE_BYTES:
-            raise DataError(f"{file.name} has {file.size:,} bytes, more than the limit of {MAX_FILE_BYTES:,}. Split it")
+            raise DataError(f"{file.name} has more than {MAX_FILE_BYTES:,} bytes, the limit of a file. Split it")
     manifest = CorpusManifest(files=tuple(ordered), archives=_archives(ordered))
     if manifest.size > MAX_CORPUS_BYTES:
         raise DataError(f"its files together have {manifest.size:,} bytes; the limit is {MAX_CORPUS_BYTES:,}")

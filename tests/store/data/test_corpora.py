@@ -83,7 +83,7 @@ def test_links_and_what_is_no_file_are_refused(folder: Path) -> None:
     link = folder / "1944" / "link"
     for target in ("/etc/passwd", "../outside.txt", "../a.txt", "/nowhere", str(folder.parent)):
         link.symlink_to(target)
-        with pytest.raises(DataError, match=rf"data\.corpus = corpus: 1944/link is a link to {target}"):
+        with pytest.raises(DataError, match=rf"data\.corpus = corpus: .*1944/link is a link to {target}"):
             _ = at(folder).manifest
         link.unlink()
     os.mkfifo(folder / "pipe")

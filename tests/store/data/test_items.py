@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.config.resource_groups import DataGroup
-from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.types import Item, ItemFile, Split
 from skillopt_airflow.store.data import items
 from skillopt_airflow.store.data.data_manifest import ListedItems, SplitList, data_manifest
@@ -50,13 +50,6 @@ def test_some_items_come_back_by_their_places(store: ObjectStore, monkeypatch: p
     assert load_items(store, "val", {0, 2}) == [ITEMS[0], ITEMS[2]]
     assert load_items(store, "val", [1]) == ITEMS[1:2]
     assert load_items(store, "val", []) == []
-
-
-def test_a_file_that_is_not_stored_keeps_its_item_from_being_saved(store: ObjectStore) -> None:
-    lost = ITEMS[2].model_copy(update={"files": (ItemFile(name="input.xlsx", path="a/b.xlsx"),)})
-    with pytest.raises(DataError, match=r"item f: its file input\.xlsx was not stored"):
-        save_items(store, "data/val.parquet", [lost])
-    assert not store.exists("data/val.parquet")
 
 
 def test_the_fingerprint_is_of_what_a_file_holds_and_not_of_where_it_was() -> None:

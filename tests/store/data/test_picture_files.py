@@ -48,6 +48,11 @@ def pdf(count: int) -> bytes:
     return made.getvalue()
 
 
+def prepared(content: bytes, name: str, page: int = 1) -> bytes:
+    with picture_reader() as reader:
+        return prepare_picture(content, name, page, reader)
+
+
 def opened(content: bytes) -> Image.Image:
     image = Image.open(BytesIO(content))
     image.load()
@@ -57,14 +62,14 @@ def opened(content: bytes) -> Image.Image:
 @pytest.mark.parametrize(("kind", "name"), [("PNG", "a.png"), ("JPEG", "a.jpg")])
 def test_what_is_fit_is_stored_as_it_is(kind: str, name: str) -> None:
     content = drawn(kind)
-    assert prepare_picture(content, name) == content
+    assert prepared(content, name) == content
     assert size_of(content) == (60, 40)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["WEBP", "GIF", "TIFF", "JPEG"])
 def test_other_formats_become_png(kind: str) -> None:
-    image = opened(prepare_picture(drawn(kind), "a.png"))
+    image = opened(prepared(drawn(kind), "a.png"))
     assert (image.format, image.size, image.mode) == ("PNG", (60, 40), "RGB")
     red, _, blue = image.getpixel((30, 20))  # type: ignore[misc]
     assert red > 180
@@ -73,14 +78,14 @@ def test_other_formats_become_png(kind: str) -> None:
 
 @pytest.mark.nightly
 def test_the_name_decides_the_format_and_a_photo_that_lies_on_its_side_is_turned() -> None:
-    assert opened(prepare_picture(drawn("PNG"), "photo.JPG")).format == "JPEG"
+    assert opened(prepared(drawn("PNG"), "photo.JPG")).format == "JPEG"
     # What is transparent stays so in a PNG and is white in a JPEG.
     clear = drawn("PNG", size=(3000, 10), colour=(0, 0, 0, 0), mode="RGBA")
-    assert opened(prepare_picture(clear, "a.png")).mode == "RGBA"
-    assert min(opened(prepare_picture(clear, "a.jpg")).getpixel((5, 3))) > 250  # type: ignore[arg-type, type-var]
+    assert opened(prepared(clear, "a.png")).mode == "RGBA"
+    assert min(opened(prepared(clear, "a.jpg")).getpixel((5, 3))) > 250  # type: ignore[arg-type, type-var]
     exif = Image.Exif()
     exif[0x0112] = 6
-    assert opened(prepare_picture(drawn("JPEG", exif=exif), "a.jpg")).size == (40, 60)
+    assert opened(prepared(drawn("JPEG", exif=exif), "a.jpg")).size == (40, 60)
 
 
 @pytest.mark.nightly
@@ -90,7 +95,7 @@ def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) ->
     for place in range(64):
         image.putpixel((place, 0), largest * place / 63 if mode == "F" else int(largest * place / 63))
     image.save(made, "TIFF")
-    found = opened(prepare_picture(made.getvalue(), "x.tiff"))
+    found = opened(prepared(made.getvalue(), "x.tiff"))
     shades = [found.convert("L").getpixel((place, 0)) for place in range(64)]
     assert shades[0] == 0
     assert shades[-1] in (254, 255)
@@ -100,12 +105,12 @@ def test_shades_of_more_than_eight_bits_stay_apart(mode: str, largest: float) ->
 @pytest.mark.nightly
 def test_a_picture_of_many_pixels_or_bytes_is_scaled_until_it_has_few() -> None:
     # Forty megapixels.
-    image = opened(prepare_picture(drawn("PNG", size=(8000, 5000)), "a.png"))
+    image = opened(prepared(drawn("PNG", size=(8000, 5000)), "a.png"))
     assert image.size == (MAX_SIDE, MAX_SIDE * 5 // 8)
     made = BytesIO()
     Image.effect_noise((1900, 1900), 100).convert("RGB").save(made, "PNG")
     assert len(made.getvalue()) > MAX_BYTES
-    found = prepare_picture(made.getvalue(), "a.png")
+    found = prepared(made.getvalue(), "a.png")
     assert len(found) <= MAX_BYTES
     assert 500 < max(size_of(found)) < 1900
 
@@ -113,15 +118,15 @@ def test_a_picture_of_many_pixels_or_bytes_is_scaled_until_it_has_few() -> None:
 @pytest.mark.nightly
 def test_one_page_of_many() -> None:
     tiff = pages("TIFF", 500)
-    assert opened(prepare_picture(tiff, "a.png")).getpixel((5, 5)) == RED
-    assert opened(prepare_picture(tiff, "a.png", 500)).getpixel((5, 5)) == BLUE
+    assert opened(prepared(tiff, "a.png")).getpixel((5, 5)) == RED
+    assert opened(prepared(tiff, "a.png", 500)).getpixel((5, 5)) == BLUE
     with pytest.raises(DataError, match="no page 501"):
-        prepare_picture(tiff, "a.png", 501)
-    second = opened(prepare_picture(pdf(2), "a.png", 2))
+        prepared(tiff, "a.png", 501)
+    second = opened(prepared(pdf(2), "a.png", 2))
     assert (second.format, second.size) == ("PNG", (MAX_SIDE, MAX_SIDE))
-    assert opened(prepare_picture(pdf(2), "a.jpg")).size == (MAX_SIDE, MAX_SIDE * 2 // 3 + 1)
+    assert opened(prepared(pdf(2), "a.jpg")).size == (MAX_SIDE, MAX_SIDE * 2 // 3 + 1)
     with pytest.raises(DataError, match="no page 3"):
-        prepare_picture(pdf(2), "a.png", 3)
+        prepared(pdf(2), "a.png", 3)
 
 
 def png_that_claims(width: int, height: int) -> bytes:
@@ -151,7 +156,7 @@ def png_that_claims(width: int, height: int) -> bytes:
 )
 def test_what_is_of_no_use_is_refused_with_the_reason(content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        prepare_picture(content, "a.png")
+        prepared(content, "a.png")
 
 
 def pdf_of_forms_that_draw_each_other(depth: int) -> bytes:

@@ -84,17 +84,17 @@ def test_a_run_that_is_concluded_again_replaces_its_matrix(store: LocalStore) ->
     keys = store.list_keys(FOLDER)
     table.save(example(status=Status.OK), "after")
     assert store.list_keys(FOLDER) == keys
-    assert table.of_skill("0") == [example(status=Status.OK)]
+    assert table.of_skill("0", 10) == [example(status=Status.OK)]
     assert store.get_text(KEYS.markdown("r")) == "after"
     # Prepared at another time, it is still one.
     table.save(example(day=1), "later")
-    assert table.of_skill("0") == [example(day=1)]
+    assert table.of_skill("0", 10) == [example(day=1)]
     # Now it compared another champion, so the name of the former leads nowhere.
     skills = tuple(skill.model_copy(update={"sha256": "new"}) for skill in example().skills)
     table.save(example().model_copy(update={"skills": skills}), "")
-    assert (table.of_skill("0"), len(table.of_skill("new"))) == ([], 1)
+    assert (table.of_skill("0", 10), len(table.of_skill("new", 10))) == ([], 1)
     store.delete(KEYS.matrix("r"))
-    assert table.of_skill("new") == []
+    assert table.of_skill("new", 10) == []
     with pytest.raises(ObjectMissing):
         table.read("r")
 
@@ -109,5 +109,5 @@ def test_the_newest_matrices_of_a_skill_are_found_by_few_reads(store: LocalStore
     found = table.of_skill("1", limit=4)
     assert [one.run for one in found] == [f"run-{place}-x" for place in range(4)]
     assert len(read) == 4
-    assert len(table.of_skill("1")) == 10
-    assert table.of_skill("2") == []
+    assert len(table.of_skill("1", 10)) == 10
+    assert table.of_skill("2", 10) == []

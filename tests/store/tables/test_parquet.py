@@ -11,7 +11,7 @@ from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.types import Grade, Message, ModelCall, Rollout, Score, Status, Trajectory
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables import parquet as tables
-from skillopt_airflow.store.tables.parquet import RolloutRow, UsageRow, open_parquet, text_bounds, to_parquet
+from skillopt_airflow.store.tables.parquet import RolloutRow, UsageRow, open_parquet, to_parquet
 from tests.training.local_store import LocalStore
 
 COUNTS = st.integers(0, 10**12)
@@ -126,15 +126,3 @@ def test_an_object_that_is_not_there_or_goes_meanwhile_is_missing(
     store.delete("key")
     with pytest.raises(ObjectMissing):
         file.read(columns=["id"])
-
-
-def test_a_row_group_tells_its_smallest_and_largest_text() -> None:
-    table = pa.table({"list": [["a", "b"]] * 4, "text": ["b", "é", "a", None], "same": ["x"] * 4})
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=2)
-    file = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
-    assert [text_bounds(file, group, "text") for group in (0, 1)] == [("b", "é"), None]
-    assert text_bounds(file, 1, "same") == ("x", "x")
-    bare = pa.BufferOutputStream()
-    pq.write_table(table, bare, write_statistics=False)
-    assert text_bounds(pq.ParquetFile(pa.BufferReader(bare.getvalue())), 0, "same") is None

@@ -216,8 +216,8 @@ def test_usage_of_a_run_comes_back_in_order(store: ObjectStore) -> None:
     usage.append("searchqa", "run", [], STEP)
     read = [(row.step, row.moment, row.call.started) for row in usage.read("searchqa", "run")]
     assert read == [(1, "steps/step_0001", 1.0), (0, "steps/step_0000", 2.0), (1, "steps/step_0001", 3.0)]
-    assert sorted(one.started for one in usage.calls("searchqa", "run")) == [1.0, 2.0, 3.0]
-    assert usage.read("searchqa", "never") == list(usage.calls("searchqa", "never")) == []
+    assert sorted(row.call.started for row in usage.rows("searchqa", "run")) == [1.0, 2.0, 3.0]
+    assert usage.read("searchqa", "never") == list(usage.rows("searchqa", "never")) == []
 
 
 def test_unparsed_are_all_rows_of_a_run_and_what_others_have_scored(table: RolloutTable, store: ObjectStore) -> None:

@@ -145,7 +145,7 @@ def test_a_job_is_counted_once_whatever_another_run_and_a_former_attempt_stored(
     second.store.put_model(f"{ours._plan.removesuffix('.json')}/batch.json", ours.job)
     recorded(second, *([row(2, failed)] if failed else []))
     for run in (training.run, second.run):
-        assert len(list(run.usage.calls("searchqa", run.ref.run))) == 10
+        assert len(list(run.usage.rows("searchqa", run.ref.run))) == 10
 
 
 @pytest.mark.parametrize("lost", ["put_model", "delete"])

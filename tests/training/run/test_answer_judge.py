@@ -264,7 +264,7 @@ def test_the_judge_is_tried_before_the_first_batch_and_what_it_costs_is_estimate
 def test_a_budget_of_calls_has_those_of_the_judge_in_it() -> None:
     free, judged = (training(evaluation__judge=use, train__steps_per_epoch=4) for use in ("rules", "always"))
     free()
-    limit = len(list(free.run.usage.calls("spelling", free.run.account))) + 5
+    limit = len(list(free.run.usage.rows("spelling", free.run.account))) + 5
     tight = training(evaluation__judge="always", train__steps_per_epoch=4, budget__max_calls=limit)
     tight()
     judged()

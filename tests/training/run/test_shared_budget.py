@@ -61,7 +61,7 @@ def test_hosts_that_share_nothing_but_the_object_store_make_no_more_calls_than_t
     assert [process.exitcode for process in running] == ([-9, 0, 0, 0] if killed else [0, 0, 0])
 
     made = len(provider.requests)
-    stored = len(list(training.run.usage.calls("searchqa", "hosts")))
+    stored = len(list(training.run.usage.rows("searchqa", "hosts")))
     assert made <= most
     assert killed or made == stored == hosts * (most // hosts)
     left = limits_of_run(training.run).calls

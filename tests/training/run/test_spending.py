@@ -178,7 +178,7 @@ def test_no_call_is_made_beyond_the_budget_whatever_dies(
         assert made <= most
         left = limits_of_run(run).calls
         assert left is not None
-        assert 0 <= left <= most - len(list(run.usage.calls("searchqa", run.account)))
+        assert 0 <= left <= most - len(list(run.usage.rows("searchqa", run.account)))
     stages[-1].end()
     # What is left may all be spent, and nothing else.
     left = limits_of_run(run).calls

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from skillopt_airflow.core.errors import Conflict, DataError
-from skillopt_airflow.store.data.places import LocalPlace, locate, open_without_links
+from skillopt_airflow.store.data.places import ANY, LocalPlace, locate
 from skillopt_airflow.store.keys import CorpusKeys
-from skillopt_airflow.store.objects import ObjectStore, data_errors
-from skillopt_airflow.tasks.corpus import CorpusFile, CorpusManifest, corpus_manifest, name_flaw
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.tasks.corpus import MAX_FILE_BYTES, CorpusFile, CorpusManifest, corpus_manifest, name_flaw
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -34,8 +34,7 @@ class SourceCorpus:
     def __init__(self, url: str, root: Path, client: "S3Client") -> None:
         """Open a folder; the arguments are those of `located`."""
         self.url = url
-        place = locate(url, root, client, "data.corpus")
-        self._source = _Folder(place.path) if isinstance(place, LocalPlace) else _Bucket(*place)
+        self._place = locate(url, root, client, "data.corpus").without_links()
 
     @cached_property
     def manifest(self) -> CorpusManifest:
@@ -45,7 +44,7 @@ class SourceCorpus:
             DataError: the folder doesn't exist, or contains an unusable file, such as a link.
         """
         try:
-            return corpus_manifest(self._source.files())
+            return corpus_manifest([self._file(name) for name in self._names()])
         except DataError as error:
             raise DataError(f"data.corpus = {self.url}: {error}") from error
 
@@ -68,8 +67,23 @@ class SourceCorpus:
                     tar.addfile(member, io.BytesIO(self._unchanged(file)))
             yield body.getvalue()
 
+    def _names(self) -> Iterator[str]:
+        place = self._place
+        names = _local_names(place.path) if isinstance(place, LocalPlace) else place.paths(ANY, _CHANGED)
+        # An object whose key ends with a slash represents a folder.
+        return (name for name in names if not name.endswith("/") and not _is_hidden(name))
+
+    def _file(self, name: str) -> CorpusFile:
+        if reason := name_flaw(name):
+            raise DataError(reason)
+        content = self._read(name)
+        return CorpusFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+    def _read(self, name: str) -> bytes:
+        return self._place.below(name).read(_CHANGED, MAX_FILE_BYTES + 1)
+
     def _unchanged(self, file: CorpusFile) -> bytes:
-        content = self._source.read(file.name)
+        content = self._read(file.name)
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise DataError(f"data.corpus = {self.url}: {file.name} changed while the corpus was stored. {_CHANGED}")
         return content
@@ -115,73 +129,18 @@ def store_corpus(store: ObjectStore, prefix: str, source: SourceCorpus) -> str:
     return source.manifest.sha256
 
 
-class _Folder:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def files(self) -> list[CorpusFile]:
-        if not self._path.is_dir():
-            raise DataError(f"the folder {self._path} does not exist. Set data.corpus to a folder of documents.")
-        return [self._file(name) for name in self._names("")]
-
-    def read(self, name: str) -> bytes:
-        with self._open(name) as file:
-            return file.read()
-
-    def _names(self, below: str) -> Iterator[str]:
-        """Yield the paths of the files below a folder of the corpus; raise DataError for links."""
-        with os.scandir(self._path / below) as scanned:
-            entries = sorted(
-                (entry for entry in scanned if not entry.name.startswith(HIDDEN)), key=lambda one: one.name
-            )
-        for entry in entries:
-            name = f"{below}{entry.name}"
-            if reason := name_flaw(name):
-                raise DataError(reason)
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._names(f"{name}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield name
-            else:
-                kind = f"a link to {Path(entry.path).readlink()}" if entry.is_symlink() else "not a plain file"
-                raise DataError(f"{name} is {kind}. Replace it with a plain file or folder.")
-
-    def _file(self, name: str) -> CorpusFile:
-        with self._open(name) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return CorpusFile(name=name, size=file.tell(), sha256=digest)
-
-    def _open(self, name: str) -> io.BufferedReader:
-        path = self._path / name
-        try:
-            return open_without_links(self._path, path)
-        except OSError as error:
-            raise DataError(f"{path}: {error.strerror or error}") from error
+def _local_names(top: Path) -> Iterator[str]:
+    """Yield the paths of all files and links below a folder, except in hidden folders."""
+    for folder, folders, files in os.walk(top, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
+        # Reading refuses links.
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        yield from (Path(folder, name).relative_to(top).as_posix() for name in (*files, *links))
 
 
-class _Bucket:
-    def __init__(self, store: ObjectStore, prefix: str) -> None:
-        self._store = store
-        self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+def _refuse(error: OSError) -> NoReturn:
+    raise DataError(f"{error.filename}: {error.strerror}. Set data.corpus to a folder of documents.") from error
 
-    def files(self) -> list[CorpusFile]:
-        files = []
-        with data_errors("", _CHANGED):
-            keys = self._store.list_keys(self._prefix)
-        for key in keys:
-            name = key.removeprefix(self._prefix)
-            # An object whose key ends with a slash represents a folder.
-            if name.endswith("/") or any(
-                part.startswith(HIDDEN) for part in name.split("/") if part not in {".", ".."}
-            ):
-                continue
-            if reason := name_flaw(name):
-                raise DataError(reason)
-            content = self.read(name)
-            files.append(CorpusFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()))
-        return files
 
-    def read(self, name: str) -> bytes:
-        key = self._prefix + name
-        with data_errors("", _CHANGED):
-            return self._store.get_bytes(key)
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(HIDDEN) and part not in {".", ".."} for part in name.split("/"))

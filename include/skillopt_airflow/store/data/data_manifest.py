@@ -68,14 +68,13 @@ def data_manifest(data: DataGroup, splits: Mapping[Split, Sequence[Item]]) -> Da
         split_seed=data.split_seed if cut else None,
         limit=data.limit,
         split_manifest=data.split_manifest if data.split_manifest is not None else "",
-        splits={split: _split_manifest(items) for split, items in splits.items()},
-    )
-
-
-def _split_manifest(items: Sequence[Item]) -> SplitManifest:
-    return SplitManifest(
-        count=len(items),
-        fingerprint=items_fingerprint(item.fingerprint for item in items),
-        ids=tuple(item.id for item in items),
-        groups=count_groups([item.group for item in items]),
+        splits={
+            split: SplitManifest(
+                count=len(items),
+                fingerprint=items_fingerprint(item.fingerprint for item in items),
+                ids=tuple(item.id for item in items),
+                groups=count_groups([item.group for item in items]),
+            )
+            for split, items in splits.items()
+        },
     )

@@ -1,6 +1,5 @@
 """The records of a dataset, from a local path or an object store."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +12,7 @@ from skillopt_airflow.core.values.documents import flaws
 from skillopt_airflow.core.values.text import storable
 from skillopt_airflow.core.values.types import ALL_DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.store.data.data_manifest import ListedItems, SplitList
-from skillopt_airflow.store.data.places import ANY, locate
+from skillopt_airflow.store.data.places import ANY, locate, matching
 from skillopt_airflow.store.data.record_files import FORMATS, PARQUET, parse_records, table_records
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 
@@ -99,9 +98,7 @@ def _records(uri: str, pattern: str, root: Path, client: "S3Client", folder: str
 def _matching(uri: str, root: Path, client: "S3Client") -> list[str]:
     """Return the URLs of the files that match a pattern, in alphabetical order."""
     fixed = _fixed_folder(uri)
-    pattern = _below(fixed, uri)
-    regex = re.compile("[^/]*".join(map(re.escape, pattern.split(ANY))))
-    paths = sorted(path for path in locate(fixed, root, client).paths(pattern, _CHECK) if regex.fullmatch(path))
+    paths = matching(locate(fixed, root, client), _below(fixed, uri), _CHECK)
     if not paths:
         raise DataError(f"data.uri = {uri}: no file matches. {ANY} matches any characters except /.")
     return [f"{fixed}/{path}" if fixed else path for path in paths]
@@ -182,8 +179,8 @@ def read_partition(
 
 
 def _items_files(folder: str, root: Path, client: "S3Client") -> list[str]:
-    names = locate(folder, root, client).paths(f"items.{ANY}", _CHECK)
-    return [f"{folder}/{name}" for name in sorted(names) if is_one_file(name) and "/" not in name]
+    names = matching(locate(folder, root, client), f"items.{ANY}", _CHECK)
+    return [f"{folder}/{name}" for name in names if is_one_file(name)]
 
 
 def _items_file(folder: str, root: Path, client: "S3Client") -> str:

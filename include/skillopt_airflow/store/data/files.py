@@ -1,7 +1,6 @@
 """Files of items: read from the dataset, and stored once under the hash of their content."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,15 +10,14 @@ from skillopt_airflow.core.config.resource_groups import DataGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.values.types import ItemFile
 from skillopt_airflow.store.data.datasets import folder_of
-from skillopt_airflow.store.data.places import ANY, locate
+from skillopt_airflow.store.data.picture_files import page_of, picture_reader, prepare_picture
+from skillopt_airflow.store.data.places import ANY, locate, matching
 from skillopt_airflow.store.data.record_files import Cell, Cells
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-    from skillopt_airflow.limited_process import LimitedProcess
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """Limit of one file of an item."""
@@ -36,7 +34,7 @@ class DataFiles:
     def __init__(self, uri: str, root: Path, client: "S3Client") -> None:
         self._folder = locate(uri, root, client).without_links()
         self._tables: dict[str, Cells] = {}
-        self._reader: LimitedProcess | None = None
+        self._reader = picture_reader()
         self._pictures = lru_cache(maxsize=CACHED_PICTURES)(self._picture)
 
     @classmethod
@@ -81,11 +79,8 @@ class DataFiles:
         return contents
 
     def _picture(self, path: str, name: str) -> bytes:
-        from skillopt_airflow.store.data.picture_files import page_of, picture_reader, prepare_picture
-
         file, page = page_of(path)
         content = self.read(file)
-        self._reader = self._reader or picture_reader()
         try:
             return prepare_picture(content, name, page, self._reader)
         except DataError as error:
@@ -94,9 +89,7 @@ class DataFiles:
     def _name(self, folder: str, name: str) -> str:
         if ANY not in name:
             return name
-        pattern = re.compile("[^/]*".join(map(re.escape, name.split(ANY))))
-        names = self._folder.below(folder).paths(name, _NAMED)
-        matches = sorted(one for one in names if pattern.fullmatch(one))
+        matches = matching(self._folder.below(folder), name, _NAMED)
         if len(matches) != 1:
             raise DataError(
                 f"{self._folder.address}/{folder}: expected one file {name}, found {', '.join(matches[:5]) or 'none'}"

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Collection, Sequence
+from functools import cache
 from tempfile import TemporaryFile
-from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.types import Item, ItemFile, ItemRef, canonical_json
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
@@ -32,10 +32,6 @@ _PARTS = ("public", "reference", "files", "reference_files", "task_types", "imag
 
 def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
     """Write a split, whose files must be stored already; equal items give equal rows."""
-    for item in items:
-        for file in (*item.files, *item.reference_files, *(item.image.files if item.image else ())):
-            if not file.sha256:
-                raise DataError(f"item {item.id}: its file {file.name} was not stored before the item")
     refs = [ITEMS.empty_table().select(ItemRef._fields)]
     # On disk, to avoid a second copy of the items in memory.
     with TemporaryFile() as spool:
@@ -75,8 +71,10 @@ def find_item(store: ObjectStore, key: str, item_id: str) -> Item | None:
 
 
 def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
-    table = load_ref_table(store, key)
-    return list(map(ItemRef, *(_values(table, column) for column in table.column_names)))
+    # Equal lists of types share one object.
+    types = cache(lambda encoded: tuple(json.loads(encoded)))
+    rows = load_ref_table(store, key).to_pylist()
+    return [ItemRef(**row | {"task_types": types(row["task_types"])}) for row in rows]
 
 
 def load_ref_table(store: ObjectStore, key: str, columns: Sequence[str] = ItemRef._fields) -> pa.Table:
@@ -88,15 +86,6 @@ def load_ref_table(store: ObjectStore, key: str, columns: Sequence[str] = ItemRe
 def count_items(store: ObjectStore, key: str) -> int:
     """Return the number of items of a split, from the file's footer."""
     return int(open_parquet(store, key).metadata.num_rows)
-
-
-def _values(table: pa.Table, column: str) -> list[Any]:
-    """Return a column's values for `ItemRef`; equal lists of types share one object."""
-    if column != "task_types":
-        return cast("list[Any]", table[column].to_pylist())
-    encoded = table[column].combine_chunks().dictionary_encode()
-    types = [tuple(json.loads(text)) for text in encoded.dictionary.to_pylist()]
-    return [types[place] for place in encoded.indices.to_pylist()]
 
 
 def _item(row: dict[str, str]) -> Item:

@@ -40,29 +40,26 @@ def picture_reader() -> LimitedProcess:
     return LimitedProcess("skillopt_airflow.store.data.picture_files:prepare_in_process", LIMITS)
 
 
-def prepare_picture(content: bytes, name: str, page: int = 1, reader: LimitedProcess | None = None) -> bytes:
+def prepare_picture(content: bytes, name: str, page: int, reader: LimitedProcess) -> bytes:
     """Return a picture for storing: the file itself if it's suitable, otherwise converted.
 
     Args:
         content: a PNG, JPEG, WebP, GIF, TIFF or PDF.
         name: name among the item's files, whose extension is the target format.
         page: page or frame, 1-based.
+        reader: a `picture_reader`.
 
     Raises:
         DataError: the file has another format, is damaged or too large, takes too long, or has no such page.
     """
-    process = picture_reader() if reader is None else reader
     try:
-        return process.call(content, name, str(page))
+        return reader.call(content, name, str(page))
     except ProcessLost as error:
         raise DataError(f"the picture cannot be read: {error}. Save it as a plain picture.") from error
-    finally:
-        if reader is None:
-            process.close()
 
 
 def prepare_in_process(content: bytes, name: str, page_number: str) -> bytes:
-    """Do the work of `prepared`, without limits."""
+    """Do the work of `prepare_picture`, without limits."""
     page = int(page_number)
     kind: Literal["JPEG", "PNG"] = "JPEG" if name.lower().endswith(JPEG_SUFFIXES) else "PNG"
     if content.startswith(b"%PDF-"):

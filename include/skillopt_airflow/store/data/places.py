@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.store.objects import ObjectStore, data_errors
+from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.parquet import open_parquet
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class LocalPlace(NamedTuple):
             return ParquetFile(f"/dev/fd/{file.fileno()}")
 
     def paths(self, pattern: str, hint: str) -> list[str]:
-        """Return paths below this folder, including all that match the pattern, in which ANY doesn't match `/`."""
+        """Return paths below this folder, including those of `matching`."""
         escaped = ANY.join(map(glob.escape, pattern.split(ANY)))
         return glob.glob(escaped, root_dir=self.path, include_hidden=True)  # noqa: PTH207 - Path.glob enters no links
 
@@ -94,21 +95,38 @@ class StoredPlace(NamedTuple):
         return self
 
     def read(self, hint: str, limit: int | None = None) -> bytes:
-        with data_errors(self.address, hint):
+        with self._data_errors(hint):
             return self.store.get_bytes(self.key) if limit is None else self.store.get_start(self.key, limit)
 
     def table(self, hint: str) -> "ParquetFile":
-        with data_errors(self.address, hint):
+        with self._data_errors(hint):
             return open_parquet(self.store, self.key)
 
     def paths(self, pattern: str, hint: str) -> list[str]:
         """Return the keys below this one that start with the pattern's part before ANY."""
         prefix = self.below("").key
-        with data_errors(self.address, hint):
+        with self._data_errors(hint):
             return [key.removeprefix(prefix) for key in self.store.list_keys(prefix + pattern.partition(ANY)[0])]
+
+    @contextmanager
+    def _data_errors(self, hint: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreUnavailable:
+            raise
+        except ObjectMissing as error:
+            raise DataError(f"{error}. {hint}") from error
+        except StoreError as error:
+            raise DataError(f"{self.address}: {error}") from error
 
 
 Place = LocalPlace | StoredPlace
+
+
+def matching(folder: Place, pattern: str, hint: str) -> list[str]:
+    """Return the sorted paths below a folder that match a pattern, in which ANY doesn't match `/`."""
+    regex = re.compile("[^/]*".join(map(re.escape, pattern.split(ANY))))
+    return sorted(path for path in folder.paths(pattern, hint) if regex.fullmatch(path))
 
 
 def open_without_links(top: Path, path: Path) -> BufferedReader:

@@ -53,9 +53,7 @@ def parse_records(address: str, content: bytes) -> list[JsonObject]:
 def table_records(address: str, table: Callable[[], "pa.parquet.ParquetFile"], path: str = "") -> list[JsonObject]:
     """Return the records of a Parquet file, one per row; null and NaN become missing fields.
 
-    Args:
-        table: opens the file.
-        path: path of the file below its dataset's folder, for references to files in its cells.
+    `path` is the file's path below its dataset's folder, for references to files in its cells.
 
     Raises:
         DataError: it isn't a Parquet file.
@@ -350,7 +348,7 @@ class Cells:
 
 
 def file_columns(schema: "pa.Schema") -> frozenset[str]:
-    return frozenset(field.name for field in schema if _is_file(field.type) or _is_list_of_files(field.type))
+    return frozenset(field.name for field in schema if _is_file(field.type))
 
 
 def leaves(file: "pa.parquet.ParquetFile", without: Collection[str]) -> list[str]:
@@ -371,14 +369,10 @@ def with_references(row: Mapping[str, object], columns: Collection[str], path: s
 
 
 def _is_file(kind: "pa.DataType") -> bool:
+    """Return whether values are structs of a file's content and other fields, or lists of them."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = kind.value_type
     if not pa.types.is_struct(kind) or len(kind) < 2:
         return False
-    return any(field.name == BYTES and _is_bytes(field.type) for field in kind)
-
-
-def _is_list_of_files(kind: "pa.DataType") -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_file(kind.value_type)
-
-
-def _is_bytes(kind: "pa.DataType") -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    contents = [field.type for field in kind if field.name == BYTES]
+    return any(pa.types.is_binary(content) or pa.types.is_large_binary(content) for content in contents)

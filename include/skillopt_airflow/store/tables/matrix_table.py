@@ -8,9 +8,6 @@ from skillopt_airflow.store.keys import MatrixKeys
 if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
 
-MAX_MATRICES = 10
-"""Default number of a skill's newest matrices to read."""
-
 
 class MatrixTable:
     def __init__(self, store: "ObjectStore", keys: MatrixKeys) -> None:
@@ -33,10 +30,11 @@ class MatrixTable:
     def read(self, run: str) -> SkillMatrix:
         return self._store.get_model(self._keys.matrix(run), SkillMatrix)
 
-    def of_skill(self, sha256: str, limit: int = MAX_MATRICES) -> list[SkillMatrix]:
+    def of_skill(self, sha256: str, limit: int) -> list[SkillMatrix]:
         """Return at most `limit` matrices with a skill, the newest first."""
-        listed = reversed(self._store.list_keys(self._keys.of_skill(sha256)))
-        runs = list(dict.fromkeys(map(MatrixKeys.named, listed)))[:limit]
+        prefix = self._keys.of_skill(sha256)
+        listed = [key.removeprefix(prefix).partition("-")[2] for key in reversed(self._store.list_keys(prefix))]
+        runs = list(dict.fromkeys(listed))[:limit]
         matrices = (self._store.find_model(self._keys.matrix(run), SkillMatrix) for run in runs)
         # A run that was prepared again may have compared other skills.
         return [one for one in matrices if one is not None and any(skill.sha256 == sha256 for skill in one.skills)]

@@ -70,11 +70,9 @@ class Night(Document):
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """95% intervals of the scores by role."""
 
-    def measures_as(self, other: "Night") -> bool:
-        return (self.metric, self.mixed_weight) == (other.metric, other.mixed_weight)
-
-    def against(self, rival: Rival) -> NightMean | None:
-        return self.means.get(rival)
+    @property
+    def measure(self) -> tuple[Metric, float | None]:
+        return self.metric, self.mixed_weight
 
 
 class NightIndex(Document):
@@ -101,7 +99,8 @@ class NightTable:
         """Return all concluded nights in the order of their conclusion, without `contents`."""
         indexed = {night.date: night for night in self._indexed()}
         # Only the folders are listed, because listing all objects takes longer than reading the index.
-        dates = filter(None, map(self._keys.date_of, self._store.list_folders(self._keys.folder)))
+        folders = self._store.list_folders(self._keys.folder)
+        dates = [name.removeprefix("date=") for name in folders if name.startswith("date=")]
         nights = [indexed[date] if date in indexed else self.read(date) for date in dates]
         bare = [night.model_copy(update={"contents": {}}) for night in nights if night is not None]
         return sorted(bare, key=lambda night: (night.settled, night.date))
@@ -111,13 +110,10 @@ class NightTable:
 
         They are stored in a separate table, because they are large and few tasks need them.
         """
-        indexed = self._indexed_contents()
-        return {
-            night.date: indexed[night.date]
-            if night.date in indexed
-            else self._store.get_model(self._keys.night(night.date), Night).contents
-            for night in nights
-        }
+        contents = dict(self._indexed_contents())
+        for date in {night.date for night in nights} - contents.keys():
+            contents[date] = self._store.get_model(self._keys.night(date), Night).contents
+        return {night.date: contents[night.date] for night in nights}
 
     def scores(self, date: str) -> dict[str, dict[str, float | None]]:
         """Return the gate metric of a concluded night by item and role; None for an item without a score."""
@@ -156,22 +152,25 @@ class NightTable:
         except ObjectMissing:
             return {}
         contents: dict[str, dict[str, str]] = defaultdict(dict)
-        for date, item, content in zip(*(rows[name].to_pylist() for name in _CONTENTS.names), strict=True):
-            contents[date][item] = content
+        for row in rows.to_pylist():
+            contents[row["date"]][row["item_id"]] = row["content"]
         return contents
 
 
 def _content_rows(contents: Mapping[str, Mapping[str, str]]) -> pa.Table:
-    rows = [(date, item, content) for date, of_night in contents.items() for item, content in of_night.items()]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_CONTENTS)
-    return pa.table(dict(zip(_CONTENTS.names, columns, strict=True)), schema=_CONTENTS)
+    rows = [
+        {"date": date, "item_id": item, "content": content}
+        for date, of_night in contents.items()
+        for item, content in of_night.items()
+    ]
+    return pa.Table.from_pylist(rows, _CONTENTS)
 
 
 def _rows(evaluations: Mapping[str, Evaluation], metric: Metric, mixed_weight: float) -> pa.Table:
-    roles: Sequence[str] = tuple(evaluations)
-    items = sorted({item for evaluation in evaluations.values() for item in evaluation.scores})
-    columns: dict[str, list[str] | list[float | None]] = {"item_id": items}
-    for role in roles:
-        scores = evaluations[role].scores
-        columns[role] = [metric_value(scores[item], metric, mixed_weight) if item in scores else None for item in items]
-    return pa.table(columns, schema=pa.schema([("item_id", pa.string()), *((role, pa.float64()) for role in roles)]))
+    scores = {role: evaluation.scores for role, evaluation in evaluations.items()}
+    rows = [
+        {"item_id": item}
+        | {role: metric_value(found[item], metric, mixed_weight) for role, found in scores.items() if item in found}
+        for item in sorted(set().union(*scores.values()))
+    ]
+    return pa.Table.from_pylist(rows, pa.schema([("item_id", pa.string()), *((role, pa.float64()) for role in scores)]))

@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -122,7 +122,7 @@ def usage_from_table(table: pa.Table) -> list[UsageRow]:
         UsageRow(
             record["step"],
             record["moment"],
-            ModelCall.model_validate(record | {"started": _seconds(record["started"])}, extra="ignore"),
+            ModelCall.model_validate(record | {"started": record["started"].timestamp()}, extra="ignore"),
             record["share"],
         )
         for record in table.to_pylist()
@@ -169,7 +169,7 @@ def _rollout_record(row: RolloutRow) -> dict[str, Any]:
 def _rollout_row(record: dict[str, Any]) -> RolloutRow:
     started = record["started"]
     trajectory = Trajectory.model_validate(
-        record | {"started": 0.0 if started is None else _seconds(started)}, extra="ignore"
+        record | {"started": 0.0 if started is None else started.timestamp()}, extra="ignore"
     )
     score = None
     if record["hard"] is not None:
@@ -183,10 +183,6 @@ def _rollout_row(record: dict[str, Any]) -> RolloutRow:
 def _utc(seconds: float) -> datetime:
     whole, micro = divmod(round(seconds * _MICROSECONDS), _MICROSECONDS)
     return datetime.fromtimestamp(whole, UTC).replace(microsecond=micro)
-
-
-def _seconds(moment: datetime) -> float:
-    return moment.timestamp()
 
 
 TAIL = 64 * 1024
@@ -203,15 +199,6 @@ def open_parquet(store: ObjectStore, key: str) -> pq.ParquetFile:
     if len(tail) == size:
         return pq.ParquetFile(pa.BufferReader(tail))
     return pq.ParquetFile(pa.PythonFile(_Ranges(store, key, tail, size), mode="r"), pre_buffer=True)
-
-
-def text_bounds(file: pq.ParquetFile, group: int, column: str) -> tuple[str, str] | None:
-    """Return the minimum and maximum string of a column in a row group, if it has statistics."""
-    metadata = file.metadata.row_group(group)
-    # Nested columns count several times here, so the schema's column numbers don't apply.
-    place = next(place for place in range(metadata.num_columns) if metadata.column(place).path_in_schema == column)
-    stats = metadata.column(place).statistics
-    return None if stats is None or not stats.has_min_max or stats.null_count else (str(stats.min), str(stats.max))
 
 
 class _Ranges(io.RawIOBase):
@@ -252,8 +239,6 @@ MAX_PAUSE = 2.0
 PATIENCE = 30.0
 """Timeout in seconds of these attempts."""
 
-T = TypeVar("T")
-
 
 def parts_of(store: ObjectStore, partition: str) -> list[str]:
     return current_parts(store.list_keys(partition))
@@ -278,15 +263,14 @@ def close_parts(store: ObjectStore, partition: str, writer: str) -> None:
 def read_parts(
     store: ObjectStore,
     partition: str,
-    read: Callable[[pq.ParquetFile], T],
-    known: MutableMapping[str, T] | None = None,
+    read: Callable[[pq.ParquetFile], pa.Table],
+    known: MutableMapping[str, pa.Table] | None = None,
     *,
     readers: int = READERS,
-) -> dict[str, T]:
+) -> dict[str, pa.Table]:
     """Return the result of `read` for each current part, by key; list again if parts are removed meanwhile.
 
-    Args:
-        known: cache of earlier results, which is updated.
+    `known` caches results.
 
     Raises:
         StoreUnavailable: for PATIENCE seconds, parts were removed between listing and reading.
@@ -298,18 +282,15 @@ def read_parts(
         retry=retry_if_exception_type(ObjectMissing),
     )
 
-    def read_one(key: str) -> T:
+    def read_one(key: str) -> pa.Table:
         if key not in seen:
             seen[key] = read(open_parquet(store, key))
         return seen[key]
 
-    def read_all() -> dict[str, T]:
+    def read_all() -> dict[str, pa.Table]:
         listed = parts_of(store, partition)
         for key in seen.keys() - listed:
             seen.pop(key, None)
-        if len(listed) == 1:
-            # Reading one part is faster than starting a thread.
-            return {listed[0]: read_one(listed[0])}
         with ThreadPoolExecutor(readers) as pool:
             return dict(zip(listed, pool.map(read_one, listed), strict=True))
 

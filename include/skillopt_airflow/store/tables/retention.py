@@ -39,11 +39,6 @@ class CleanupCounts(NamedTuple):
     rows_kept: int = 0
     rows_dropped: int = 0
 
-    def __add__(self, other: object) -> "CleanupCounts":
-        if not isinstance(other, CleanupCounts):
-            return NotImplemented
-        return CleanupCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
 
 def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
     parts = parts_of(store, keys.trajectories_of(prefix, benchmark))
@@ -63,10 +58,12 @@ def compact(store: ObjectStore, partition: str, oldest: datetime | None, untouch
     parts = [_part(store, key) for key in current_parts(sorted(dated)) if dated[key] < untouched]
     if len(parts) == 1 and oldest is None:
         return CleanupCounts(1, 1)
-    kept, total = _kept(store, parts, oldest), CleanupCounts()
-    for group in _groups(parts):
-        total += _merge(store, partition, group, kept)
-    return total
+    kept = _kept(store, parts, oldest)
+    return sum_counts([_merge(store, partition, group, kept) for group in _groups(parts)])
+
+
+def sum_counts(counts: Sequence[CleanupCounts]) -> CleanupCounts:
+    return CleanupCounts(*map(sum, zip(*counts, strict=True)))
 
 
 def drop_old(store: ObjectStore, folder: str, oldest: datetime) -> int:
@@ -79,7 +76,7 @@ def drop_old(store: ObjectStore, folder: str, oldest: datetime) -> int:
 
 def drop_corpora(store: ObjectStore, prefix: str, oldest: datetime) -> int:
     """Remove the corpora of all benchmarks that no run used since `oldest`; return their number."""
-    folders = {keys.corpus_folder(key) for key in store.list_older(keys.corpora_of(prefix), oldest)}
+    folders = {f"{key.rpartition('/')[0]}/" for key in store.list_older(keys.corpora_of(prefix), oldest)}
     return sum(_drop_corpus(store, folder, oldest) for folder in sorted(folders))
 
 
@@ -99,12 +96,10 @@ def _kept(store: ObjectStore, parts: Sequence[Part], oldest: datetime | None) ->
     places: dict[tuple[Any, ...], tuple[str, int]] = {}
     for part in parts:
         origins = open_parquet(store, part.key).read(columns=_ORIGIN)
-        recent = (
-            [True] * part.rows if oldest is None else [stored >= oldest for stored in origins["stored"].to_pylist()]
-        )
+        times = origins["stored"].to_pylist()
         columns = (origins[name].cast(pa.string()).to_pylist() for name in _ORIGIN)
         for place, origin in enumerate(zip(*columns, strict=True)):
-            if recent[place]:
+            if oldest is None or times[place] >= oldest:
                 # Parts with different columns aren't merged, so each of them keeps its row.
                 places[str(part.columns), *origin] = part.key, place
     kept: dict[str, list[int]] = {part.key: [] for part in parts}

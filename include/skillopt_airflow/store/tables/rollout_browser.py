@@ -5,12 +5,9 @@ the rows of a page become objects.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import accumulate
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +17,8 @@ from skillopt_airflow.core.gate.item_scores import Metric
 from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables.parquet import RolloutRow, open_parquet, read_parts, rollouts_from_table, text_bounds
-from skillopt_airflow.store.tables.rollout_table import Partition, RolloutKey, has_score
+from skillopt_airflow.store.tables.parquet import RolloutRow, open_parquet, read_parts, rollouts_from_table
+from skillopt_airflow.store.tables.rollout_table import IDENTITY, Partition, RolloutKey, has_score, same_key
 
 Show = Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"]
 """success is a hard score of 1, and failure a lower one. The last four compare with another skill: a higher, lower or
@@ -31,8 +28,6 @@ Sort = Literal["item_id", "score", "other", "difference", "status", "tokens", "s
 
 MARK = 16
 """Digits of a fingerprint in a listing: enough to distinguish items, in a quarter of the memory."""
-_IDENTITY = ("skill_sha256", "settings_sha256", "image")
-"""Columns of a row's key, without those of the partition."""
 _LISTED = (
     "item_id", "item_fingerprint", "run", "status", "error", "hard", "soft", "prompt_tokens", "completion_tokens",
     "seconds", "stored",
@@ -51,8 +46,6 @@ _NOTHING: pa.Table = pa.schema(
         ("row", pa.int32()),
     ]
 ).empty_table()
-
-T = TypeVar("T")
 
 
 class Variant(NamedTuple):
@@ -119,20 +112,21 @@ class RolloutBrowser:
 
     def variants(self, partition: Partition) -> list[Variant]:
         """Return the keys of a partition's rollouts, the most frequent one first."""
-        names = ["run", *_IDENTITY]
+        names = ["run", *IDENTITY]
 
-        def read(file: pq.ParquetFile) -> list[dict[str, Any]]:
-            table = file.read(columns=names, use_threads=False).group_by(names).aggregate([([], "count_all")])
-            return [*table.to_pylist()]
+        def read(file: pq.ParquetFile) -> pa.Table:
+            return file.read(columns=names, use_threads=False).group_by(names).aggregate([([], "count_all")])
 
-        rows, runs = Counter[tuple[str, ...]](), dict[tuple[str, ...], str]()
-        for groups in self._each(keys.trajectories(self._prefix, *partition), read).values():
-            for one in groups:
-                identity = tuple(one[name] for name in _IDENTITY)
-                rows[identity] += one["count_all"]
-                runs[identity] = one["run"]
-        by_size = sorted(rows, key=lambda identity: (-rows[identity], identity))
-        return [Variant(_key(partition, identity), rows[identity], runs[identity]) for identity in by_size]
+        tables = self._each(keys.trajectories(self._prefix, *partition), read).values()
+        if not tables:
+            return []
+        found = pa.concat_tables(tables).group_by([*IDENTITY]).aggregate([("count_all", "sum"), ("run", "one")])
+        by_size = [("count_all_sum", "descending"), *((name, "ascending") for name in IDENTITY)]
+        fields = partition._asdict()
+        return [
+            Variant(RolloutKey.model_validate(fields | row, extra="ignore"), row["count_all_sum"], row["run_one"])
+            for row in found.sort_by(by_size).to_pylist()
+        ]
 
     def listing(self, key: RolloutKey, run: str = "", items: pa.Table | None = None, *, alone: bool = False) -> Listing:
         """Return one row per item: the first stored rollout with a score, or else the last failure.
@@ -144,19 +138,20 @@ class RolloutBrowser:
         """
 
         def read(file: pq.ParquetFile) -> pa.Table:
-            table = _matching(file, key, _LISTED, {"run": run} if alone else {})
+            table = _matching(file, key, _LISTED)
             if run:
-                table = table.filter(pc.or_(has_score(table), pc.equal(table["run"], run)))
+                own = pc.equal(table["run"], run)
+                table = table.filter(own if alone else pc.or_(has_score(table), own))
             tokens = pc.add(table["prompt_tokens"], table["completion_tokens"])
-            table = table.append_column("tokens", tokens).append_column("mark", _marks(table["item_fingerprint"]))
-            return table.drop_columns(["item_fingerprint", "run", "prompt_tokens", "completion_tokens"])
+            return table.append_column("tokens", tokens).append_column("mark", _marks(table["item_fingerprint"]))
 
         by_part = self._each(key.partition(self._prefix), read)
-        numbered = [
-            table.append_column("part", pa.repeat(pa.scalar(number, pa.int32()), len(table)))
+        parts = [
+            table.append_column("part", pa.repeat(number, len(table)))
+            .select(_NOTHING.column_names)
+            .cast(_NOTHING.schema)
             for number, table in enumerate(by_part.values())
         ]
-        parts = [table.select(_NOTHING.column_names).cast(_NOTHING.schema) for table in numbered]
         rows = pa.concat_tables([_NOTHING, *parts])
         if items is not None:
             places = pc.index_in(rows["item_id"], value_set=items["id"])
@@ -171,7 +166,7 @@ class RolloutBrowser:
             table = _matching(file, key, ["item_fingerprint"])
             return _whole(file, table["row"].filter(pc.equal(_marks(table["item_fingerprint"]), mark)).to_pylist())
 
-        tables = list(self._each(key.partition(self._prefix), read).values())
+        tables = self._each(key.partition(self._prefix), read).values()
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
@@ -200,7 +195,7 @@ class RolloutBrowser:
                 matches += (placed[row] for row in _rows_with_text(file, group, first, inside, text))
         return pa.array(sorted(matches), pa.uint64()), searched
 
-    def _each(self, folder: str, read: Callable[[pq.ParquetFile], T]) -> dict[str, T]:
+    def _each(self, folder: str, read: Callable[[pq.ParquetFile], pa.Table]) -> dict[str, pa.Table]:
         return read_parts(self._store, folder, read, readers=_READERS)
 
 
@@ -228,16 +223,13 @@ def with_task_types(rows: pa.Table, items: pa.Table | None) -> pa.Table:
 
 def with_other(rows: pa.Table, other: pa.Table | None) -> pa.Table:
     """Return the rows with status and score of another skill on the same items, and the difference."""
-    if other is None:
-        texts, numbers = (pa.nulls(len(rows), kind) for kind in (pa.string(), pa.float64()))
-        columns = {"other_status": texts, "other_hard": numbers, "other_score": numbers, "difference": numbers}
-    else:
-        places = pc.index_in(rows["item_id"], value_set=other["item_id"])
-        same = pc.equal(other["mark"].take(places), rows["mark"])
-        places = pc.if_else(same, places, pa.scalar(None, pa.int32()))
-        status, hard, score = (other[name].take(places) for name in ("status", "hard", "score"))
-        difference = pc.subtract(rows["score"], score)
-        columns = {"other_status": status, "other_hard": hard, "other_score": score, "difference": difference}
+    other = rows.slice(0, 0) if other is None else other
+    places = pc.index_in(rows["item_id"], value_set=other["item_id"])
+    same = pc.equal(other["mark"].take(places), rows["mark"])
+    places = pc.if_else(same, places, pa.scalar(None, pa.int32()))
+    status, hard, score = (other[name].take(places) for name in ("status", "hard", "score"))
+    difference = pc.subtract(rows["score"], score)
+    columns = {"other_status": status, "other_hard": hard, "other_score": score, "difference": difference}
     for name, values in columns.items():
         rows = rows.append_column(name, values)
     return rows
@@ -246,14 +238,8 @@ def with_other(rows: pa.Table, other: pa.Table | None) -> pa.Table:
 def filter_rows(
     rows: pa.Table, show: Show = "all", status: Status | None = None, task_type: str = "", text: str = ""
 ) -> pa.Array:
-    """Return the places of the matching rows, in their order.
-
-    Args:
-        status: None matches all statuses.
-        task_type: the empty string matches all types.
-        text: part of the item's ID or the error, ignoring case.
-    """
-    masks = [_shown(rows, show)]
+    """Return the places of the matching rows, in their order; `text` is part of the ID or error, ignoring case."""
+    masks = [_masks(rows)[show]]
     if status is not None:
         masks.append(pc.equal(rows["status"], status.value))
     if task_type:
@@ -281,17 +267,14 @@ def page(rows: pa.Table, places: pa.Array) -> list[ListedRollout]:
 
 
 def counts(rows: pa.Table) -> Counts:
-
-    def count(mask: Any) -> int:
-        return int(pc.sum(pc.fill_null(mask, False)).as_py() or 0)
-
     statuses = {one["values"]: one["counts"] for one in pc.value_counts(rows["status"]).to_pylist()}
+    shown = {show: int(pc.sum(mask).as_py() or 0) for show, mask in _masks(rows).items()}
     return Counts(
         items=len(rows),
-        successes=count(_shown(rows, "success")),
-        failures=count(_shown(rows, "failure")),
+        successes=shown["success"],
+        failures=shown["failure"],
         statuses=dict(sorted(statuses.items(), key=lambda one: (-one[1], one[0]))),
-        changes={change: count(_shown(rows, change)) for change in CHANGES},
+        changes={change: shown[change] for change in CHANGES},
     )
 
 
@@ -299,59 +282,26 @@ def task_types(rows: pa.Table) -> list[str]:
     return sorted({name for texts in pc.unique(rows["task_types"]).to_pylist() for name in json.loads(texts)})
 
 
-def _shown(rows: pa.Table, show: Show) -> pa.ChunkedArray:
-    """Return the mask of the shown rows; null counts as false."""
+def _masks(rows: pa.Table) -> dict[Show, pa.ChunkedArray]:
+    """Return the masks of the shown rows; null counts as false."""
     success, difference = pc.equal(rows["hard"], 1.0), rows["difference"]
-    match show:
-        case "success":
-            return success
-        case "failure":
-            return pc.invert(success)
-        case "no_score":
-            return pc.is_null(rows["hard"])
-        case "won":
-            return pc.greater(difference, 0.0)
-        case "lost":
-            return pc.less(difference, 0.0)
-        case "tied":
-            return pc.equal(difference, 0.0)
-        case "flipped":
-            return pc.xor(success, pc.equal(rows["other_hard"], 1.0))
-        case "all":
-            return pc.is_valid(rows["item_id"])
+    return {
+        "all": pc.is_valid(rows["item_id"]),
+        "success": success,
+        "failure": pc.invert(success),
+        "no_score": pc.is_null(rows["hard"]),
+        "won": pc.greater(difference, 0.0),
+        "lost": pc.less(difference, 0.0),
+        "tied": pc.equal(difference, 0.0),
+        "flipped": pc.xor(success, pc.equal(rows["other_hard"], 1.0)),
+    }
 
 
-def _key(partition: Partition, identity: Sequence[str]) -> RolloutKey:
-    fields = partition._asdict() | dict(zip(_IDENTITY, identity, strict=True))
-    return RolloutKey.model_validate(fields, extra="ignore")
-
-
-def _matching(
-    file: pq.ParquetFile, key: RolloutKey, columns: Sequence[str], more: Mapping[str, str] = MappingProxyType({})
-) -> pa.Table:
-    """Return columns of the rows with a key, and with the values in `more`, plus `row`, each one's row in the part."""
-    wanted = {name: str(getattr(key, name)) for name in _IDENTITY} | dict(more)
-    starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
-    groups = [group for group in range(file.num_row_groups) if _may_have(file, group, wanted)]
-    # If the statistics show that all rows match, the column isn't read.
-    open_names = [name for name, value in wanted.items() if not _all_have(file, groups, name, value)]
-    # In one call, so that adjacent ranges of row groups are fetched together.
-    table = file.read_row_groups(groups, columns=[*dict.fromkeys([*columns, *open_names])], use_threads=False)
-    rows = [pa.arange(starts[group], starts[group + 1]).cast(pa.int32()) for group in groups]
-    table = table.append_column("row", pa.chunked_array(rows, pa.int32()))
-    for name in open_names:
-        table = table.filter(pc.equal(table[name], wanted[name]))
-    return table.select([*columns, "row"])
-
-
-def _may_have(file: pq.ParquetFile, group: int, wanted: Mapping[str, str]) -> bool:
-    """Return False if the statistics of a row group exclude the wanted strings."""
-    bounds = ((text_bounds(file, group, column), value) for column, value in wanted.items())
-    return all(bound is None or bound[0] <= value <= bound[1] for bound, value in bounds)
-
-
-def _all_have(file: pq.ParquetFile, groups: Sequence[int], column: str, value: str) -> bool:
-    return all(text_bounds(file, group, column) == (value, value) for group in groups)
+def _matching(file: pq.ParquetFile, key: RolloutKey, columns: Sequence[str]) -> pa.Table:
+    """Return columns of the rows with a key, plus `row`, each one's row in the part."""
+    table = file.read(columns=[*columns, *IDENTITY], use_threads=False)
+    table = table.append_column("row", pa.arange(0, len(table)).cast(pa.int32()))
+    return table.select([*columns, "row"]).filter(same_key(key)(table))
 
 
 def _marks(fingerprints: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -364,13 +314,11 @@ def _one_per_item(table: pa.Table) -> pa.Table:
     stored = table["stored"].cast(pa.int64())
     # The first row with a score counts, or else the last one.
     late = pc.if_else(failed, pc.negate(stored), stored)
-    ordered = pa.table({"item_id": table["item_id"], "failed": failed.cast(pa.int8()), "late": late})
-    by = [(name, "ascending") for name in ordered.column_names]
-    places = pc.sort_indices(ordered, by)
-    ids = table["item_id"].take(places).combine_chunks()
-    new = pc.not_equal(ids.slice(1), ids.slice(0, max(0, len(ids) - 1)))
-    first = pa.concat_arrays([pa.array([True] * min(1, len(ids)), pa.bool_()), new])
-    return table.take(places.filter(first))
+    ordered = pa.table(
+        {"item_id": table["item_id"], "failed": failed.cast(pa.int8()), "late": late, "place": pa.arange(0, len(table))}
+    )
+    ordered = ordered.sort_by([(name, "ascending") for name in ordered.column_names])
+    return table.take(ordered.group_by("item_id", use_threads=False).aggregate([("place", "first")])["place_first"])
 
 
 def _grouped(file: pq.ParquetFile, rows: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:

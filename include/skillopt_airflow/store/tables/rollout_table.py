@@ -1,6 +1,6 @@
 """The trajectory and usage tables, append-only, which are also the cache of paid rollouts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from hashlib import sha256
@@ -43,8 +43,8 @@ from skillopt_airflow.store.tables.parquet import (
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that identify rows, and their scores, without transcripts."""
-_SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image", "seconds"]
-"""Columns of one range of the file; `seconds` is only included to close the gap."""
+IDENTITY = ("skill_sha256", "settings_sha256", "image")
+"""Columns of a row's key, without those of the partition."""
 EFFORT = ["calls", "prompt_tokens", "completion_tokens"]
 _STATUSES = {status.value: status for status in Status}
 _MICROSECONDS = 1_000_000
@@ -119,20 +119,10 @@ class RolloutTable:
     ) -> dict[str, RolloutResult]:
         """Return the results of `read`, and for other items those of `errors`, without transcripts.
 
-        Args:
-            run: the run whose failures count.
-            own: whether other runs' rollouts are ignored.
-            known: cache of parts from earlier calls with the same arguments.
+        With `own`, other runs' rollouts are ignored. `known` caches parts of calls with the same arguments.
         """
-        fingerprints = {item.id: item.fingerprint for item in items}
-        of_items = _among(fingerprints)
-
-        def is_relevant(table: pa.Table) -> pa.BooleanArray:
-            # For small parts, one search over all rows, below, is faster than one search per part.
-            return of_items(table) if len(fingerprints) < len(table) else pc.is_valid(table["item_id"])
-
-        rows = self._table(key, is_relevant, run if own else None, known)
-        rows = rows.filter(_exactly(rows, fingerprints))
+        rows = self._table(key, run if own else None, known)
+        rows = rows.filter(_of_items(items)(rows))
         scored = rows.filter(has_score(rows))
         failed = rows.filter(pc.and_(pc.invert(has_score(rows)), pc.equal(rows["run"], run)))
         # The last stored failure of an item wins, and the first stored score.
@@ -140,12 +130,11 @@ class RolloutTable:
 
     def effort(self, key: RolloutKey, items: Items) -> list[tuple[int, int, int]]:
         """Return calls, tokens read and tokens written of each rollout of `read`."""
-        fingerprints = {item.id: item.fingerprint for item in items}
+        rows = self._table(key, more=EFFORT)
+        rows = rows.filter(pc.and_(has_score(rows), _of_items(items)(rows)))
         efforts: dict[str, tuple[int, int, int]] = {}
-        columns = ["stored", "item_id", "item_fingerprint", *EFFORT]
-        for _, item_id, fingerprint, *effort in self._values(key, columns, has_score):
-            if fingerprints.get(item_id) == fingerprint:
-                efforts.setdefault(item_id, tuple(effort))
+        for item_id, *effort in zip(*(rows[name].to_pylist() for name in ("item_id", *EFFORT)), strict=True):
+            efforts.setdefault(item_id, tuple(effort))
         return list(efforts.values())
 
     def unparsed(self, key: RolloutKey, run: str, items: Items, *, own: bool = False) -> list[dict[str, Any]]:
@@ -156,21 +145,17 @@ class RolloutTable:
         concurrently. Duplicates during a cleanup count once. `own` is that of `results`.
         """
         fingerprints = {item.id: item.fingerprint for item in items}
+        rows = self._table(key, run if own else None)
+        rows = rows.filter(pc.or_(_of_items(items)(rows), pc.equal(rows["run"], run))).select(SCORED)
         first: dict[str, dict[str, Any]] = {}
         chosen = []
-        of_items = _among(fingerprints)
-
-        def is_relevant(table: pa.Table) -> pa.BooleanArray:
-            return pc.or_(of_items(table), pc.equal(table["run"], run))
-
-        for values in dict.fromkeys(self._values(key, ["stored", *SCORED[:-1]], is_relevant, run if own else None)):
-            row = dict(zip(("stored", *SCORED[:-1]), values, strict=True))
-            name, mine = row["item_id"], row["run"] == run
+        for row in {tuple(row.values()): row for row in rows.to_pylist()}.values():
+            name = row["item_id"]
             if row["status"] in HAS_SCORE and fingerprints.get(name) == row["item_fingerprint"]:
                 counted = first.setdefault(name, row)
                 if counted is row or counted["stored"] == row["stored"]:
                     chosen.append(row)
-            elif mine:
+            elif row["run"] == run:
                 chosen.append(row)
         return chosen
 
@@ -178,52 +163,41 @@ class RolloutTable:
         """Return all rollouts that a run stored, including failures and retries, in the order of storing."""
         rows = self._table(key, run=run).sort_by([("stored", "ascending"), ("item_id", "ascending")])
         # During a cleanup, rows exist twice.
-        stored = dict.fromkeys(zip(rows["stored"].cast(pa.int64()).to_pylist(), _results(rows), strict=True))
+        stored = dict.fromkeys(zip(rows["stored"].to_pylist(), _results(rows), strict=True))
         return [result for _, result in stored]
 
-    def _values(
-        self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None, run: str | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Return columns of the rows of `_table`, with times in microseconds."""
-        more = [name for name in columns if name not in (*SCORED, "error")]
-        rows = self._table(key, wanted, run, more=more)
-        return list(zip(*(_plain(rows[name]) for name in columns), strict=True))
-
     def _table(
-        self,
-        key: RolloutKey,
-        wanted: Mask | None = None,
-        run: str | None = None,
-        known: KnownParts | None = None,
-        more: Sequence[str] = (),
+        self, key: RolloutKey, run: str | None = None, known: KnownParts | None = None, more: Sequence[str] = ()
     ) -> pa.Table:
-        """Return this key's rows that match `wanted` and `run`, with SCORED, the error and `more`, as stored."""
-        masks = [_same(key), *([] if wanted is None else [wanted]), *([] if run is None else [_of_run(run)])]
+        """Return this key's rows, or only a run's, in the order of storing.
 
-        def mask(table: pa.Table) -> pa.BooleanArray:
-            return reduce(pc.and_, [one(table) for one in masks])
+        The columns are SCORED, the error and `more`, with times in microseconds to avoid datetime objects.
+        """
+        named, of_key = [*SCORED, "error", *more], same_key(key)
 
         def read(file: pq.ParquetFile) -> pa.Table:
-            return _small(file, mask, more)
+            table = file.read(columns=[*named, *IDENTITY])
+            mask = of_key(table) if run is None else pc.and_(of_key(table), pc.equal(table["run"], run))
+            return table.select(named).filter(mask)
 
         tables = read_parts(self._store, key.partition(self._prefix), read, known).values()
-        named = [*SCORED, "error", *more]
-        empty = TRAJECTORIES.empty_table().select(named)
-        return pa.concat_tables([empty, *(table.select(named) for table in tables)]).sort_by("stored")
+        rows = pa.concat_tables([TRAJECTORIES.empty_table().select(named), *tables]).sort_by("stored")
+        for name in ("started", "stored"):
+            rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(pa.int64()))
+        return rows
 
-    def _rows(self, key: RolloutKey, items: Items, wanted: Mask) -> Iterator[RolloutRow]:
-        """Yield the matching rows of these items in the order of storing."""
-        fingerprints = {item.id: item.fingerprint for item in items}
-        of_items, same = _among(fingerprints), _same(key)
+    def _rows(self, key: RolloutKey, items: Items, wanted: Mask) -> list[RolloutRow]:
+        """Return the matching rows of these items in the order of storing."""
+        masks = (same_key(key), _of_items(items), wanted)
 
-        def mask(table: pa.Table) -> pa.BooleanArray:
-            return pc.and_(pc.and_(same(table), wanted(table)), of_items(table))
+        def read(file: pq.ParquetFile) -> pa.Table:
+            table = file.read(columns=[*SCORED, *IDENTITY])
+            chosen = reduce(pc.and_, [mask(table) for mask in masks])
+            return file.read().filter(chosen) if pc.any(chosen).as_py() else file.schema_arrow.empty_table()
 
-        tables = read_parts(self._store, key.partition(self._prefix), lambda file: _whole(file, mask)).values()
+        tables = read_parts(self._store, key.partition(self._prefix), read).values()
         rows = [row for table in tables for row in rollouts_from_table(table)]
-        for row in sorted(rows, key=lambda row: row.stored):
-            if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
-                yield row
+        return sorted(rows, key=lambda row: row.stored)
 
 
 class UsageTable:
@@ -238,12 +212,8 @@ class UsageTable:
     ) -> str:
         """Write a moment's calls as one part; return its key, or an empty string without calls.
 
-        The key is derived from the calls, so a write without a response can be repeated.
-
-        Args:
-            run: the run that pays.
-            share: the share of the budget that pays.
-            writer: name of a writer that can merge its parts later.
+        The key is derived from the calls, so a write without a response can be repeated. The run's `share` of the
+        budget pays. A `writer` can merge its parts later.
         """
         if not calls:
             return ""
@@ -256,11 +226,7 @@ class UsageTable:
         close_parts(self._store, self._partition(benchmark, run), writer)
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
-        return sorted(self._rows(benchmark, run), key=lambda row: row.call.started)
-
-    def calls(self, benchmark: str, run: str) -> Iterator[ModelCall]:
-        """Yield all calls of a run, unordered, with few in memory at a time."""
-        return (row.call for row in self._rows(benchmark, run))
+        return sorted(self.rows(benchmark, run), key=lambda row: row.call.started)
 
     def tokens(self, benchmark: str, run: str) -> Iterator[tuple[str, Role, bool, int, int]]:
         """Yield share, role, batch, prompt tokens and completion tokens of each call, unordered."""
@@ -270,7 +236,8 @@ class UsageTable:
         ).values():
             yield from zip(*(table[name].to_pylist() for name in columns), strict=True)
 
-    def _rows(self, benchmark: str, run: str) -> Iterator[UsageRow]:
+    def rows(self, benchmark: str, run: str) -> Iterator[UsageRow]:
+        """Yield all calls of a run, unordered, with few in memory at a time."""
         tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read).values()
         for table in tables:
             for batch in table.to_batches(max_chunksize=_BATCH):
@@ -284,50 +251,26 @@ def has_score(table: pa.Table) -> pa.BooleanArray:
     return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
 
 
-def _among(ids: Iterable[str]) -> Mask:
-    values = pa.array(ids, pa.string())
-    return lambda table: pc.is_in(table["item_id"], value_set=values)
-
-
-def _of_run(run: str) -> Mask:
-    return lambda table: pc.equal(table["run"], run)
-
-
-def _same(key: RolloutKey) -> Mask:
+def same_key(key: RolloutKey) -> Mask:
     """Match the rows of a key; a partition can contain others whose skill hash only starts the same."""
-    parts = {"skill_sha256": key.skill_sha256, "settings_sha256": key.settings_sha256, "image": key.image}
+    wanted = key.model_dump(include={*IDENTITY})
+    return lambda table: reduce(pc.and_, [pc.equal(table[name], value) for name, value in wanted.items()])
+
+
+def _of_items(items: Items) -> Mask:
+    """Match the rows of items with these fingerprints."""
+    ids = pa.array([item.id for item in items], pa.string())
+    fingerprints = pa.chunked_array([pa.array([item.fingerprint for item in items], pa.string())])
 
     def mask(table: pa.Table) -> pa.BooleanArray:
-        skill, settings, image = (pc.equal(table[name], value) for name, value in parts.items())
-        return pc.and_(pc.and_(skill, settings), image)
+        wanted = fingerprints.take(pc.index_in(table["item_id"], value_set=ids))
+        return pc.fill_null(pc.equal(table["item_fingerprint"], wanted), False)
 
     return mask
 
 
-def _small(file: pq.ParquetFile, mask: Mask, more: Sequence[str]) -> pa.Table:
-    table = file.read(columns=[*_SMALL, *more])
-    return table.filter(mask(table))
-
-
-def _whole(file: pq.ParquetFile, mask: Mask) -> pa.Table:
-    chosen = mask(file.read(columns=_SMALL))
-    return file.read().filter(chosen) if pc.any(chosen).as_py() else file.schema_arrow.empty_table()
-
-
-def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values, with times in microseconds to avoid datetime objects."""
-    return list((column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist())
-
-
-def _exactly(rows: pa.Table, fingerprints: Mapping[str, str]) -> pa.BooleanArray:
-    """Return the mask of the rows whose items have these fingerprints."""
-    place = pc.index_in(rows["item_id"], value_set=pa.array(fingerprints, pa.string()))
-    wanted = pa.chunked_array([pa.array(fingerprints.values(), pa.string())]).take(place)
-    return pc.fill_null(pc.equal(rows["item_fingerprint"], wanted), False)
-
-
 def _results(rows: pa.Table) -> list[RolloutResult]:
-    started = pc.fill_null(pc.divide(rows["started"].cast(pa.int64()).cast(pa.float64()), _MICROSECONDS), 0.0)
+    started = pc.fill_null(pc.divide(rows["started"].cast(pa.float64()), _MICROSECONDS), 0.0)
     statuses = [_STATUSES[status] for status in rows["status"].to_pylist()]
     item_ids, errors, hard, soft = (rows[name].to_pylist() for name in ("item_id", "error", "hard", "soft"))
     return list(map(RolloutResult, item_ids, statuses, errors, started.to_pylist(), hard, soft))

@@ -134,7 +134,7 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
     seen = nights[: place + 1][-MEMORY:]
     last = seen[-1]
     # Differences in other metrics aren't evidence for this one.
-    own = [one for one in seen if one.champion.sha256 == last.champion.sha256 and one.measures_as(last)]
+    own = [one for one in seen if one.champion.sha256 == last.champion.sha256 and one.measure == last.measure]
     met = [night for night in own if night.previous == last.previous]
     same_seed = [night for night in own if night.seed.sha256 == last.seed.sha256]
     recent = {night.date for night in seen[-RECENT:]}
@@ -149,7 +149,7 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
 
 
 def _means_of(nights: Sequence[Night], rival: Rival) -> list[NightMean]:
-    return [mean for night in nights if (mean := night.against(rival)) is not None]
+    return [mean for night in nights if (mean := night.means.get(rival)) is not None]
 
 
 def may_report(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:

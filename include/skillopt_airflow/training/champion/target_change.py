@@ -143,7 +143,7 @@ def _pooled(tables: tuple[NightTable, NightTable], nights: Sequence[tuple[Night,
 def _mean(pairs: Sequence[tuple[float, float]], night: Night) -> NightMean:
     """Return the mean over a part of a night's items; it has at most the whole night's groups."""
     found = NightMean.of({str(place): mine - other for place, (mine, other) in enumerate(pairs)}, {})
-    whole = night.against("seed")
+    whole = night.means.get("seed")
     return found if whole is None else found.model_copy(update={"count": min(found.count, whole.count)})
 
 

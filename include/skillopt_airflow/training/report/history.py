@@ -151,7 +151,7 @@ def history_so_far(run: TrainingRun, newest: RunState) -> History:
         best=_on_val(run, newest.best),
         stopped=newest.stopped,
         moments=moments,
-        costs=by_stage(run.usage.calls(run.ref.benchmark, run.ref.run), record.prices),
+        costs=by_stage((row.call for row in run.usage.rows(run.ref.benchmark, run.ref.run)), record.prices),
     )
 
 
