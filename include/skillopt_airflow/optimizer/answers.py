@@ -6,6 +6,7 @@ from typing import get_origin
 
 from pydantic import BaseModel, Field, model_validator
 
+from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.text import flaw_of_text, plain, visible
 from skillopt_airflow.core.values.types import SEPARATOR
@@ -65,6 +66,12 @@ def flaw_of(text: str, most: int) -> str:
     if not text.strip():
         return "is blank"
     return f"has {len(text):,} characters, {most:,} are allowed" if len(text) > most else flaw_of_text(text)
+
+
+def check_text(what: str, text: str, most: int) -> None:
+    """Raise ModelOutputError, which names `what`, if an answer's text isn't usable."""
+    if flaw := flaw_of(text, most):
+        raise ModelOutputError(f"{what} {flaw}")
 
 
 def flaw_of_note(text: str) -> str:

@@ -2,11 +2,11 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -319,11 +319,11 @@ class _Analyst:
         named_patterns = answer.failure_patterns if isinstance(answer, Reflection) else ()
         kept, edit_flaws = sift(answer.edits, SkillDocument(self.context.skill), self.context.budget)
         patterns, pattern_flaws = self._patterns(named_patterns)
-        kept_notes, note_flaws = _notes(notes, self.minibatch)
+        kept_notes, note_flaws = _without_flaws("note", notes, flaw_of_note)
         return Patch(
             edits=tuple(map(self._edit, kept)),
             failure_patterns=patterns,
-            notes=kept_notes,
+            notes=tuple(Note(text=one_line(text), minibatch=self.minibatch.name) for text in kept_notes),
             fallback=fallback_text(self.name, [*edit_flaws, *pattern_flaws, *note_flaws]),
         )
 
@@ -353,19 +353,13 @@ class _Analyst:
         return Patch(edits=(edit,), failure_patterns=patterns, fallback=fallback_text(self.name, flaws))
 
     def _patterns(self, proposed: Sequence[ProposedPattern]) -> tuple[tuple[FailurePattern, ...], list[str]]:
-        kept: list[FailurePattern] = []
-        flaws: list[str] = []
-        for pattern in proposed[:MAX_ENTRIES]:
-            flaw = flaw_of(pattern.description, MAX_SENTENCES_CHARS)
-            if flaw:
-                flaws.append(f"a failure pattern {flaw}")
-                continue
-            kept.append(
-                FailurePattern(description=pattern.description, item_ids=item_ids_of(self.numbers, pattern.items))
-            )
-        if len(proposed) > MAX_ENTRIES:
-            flaws.append(f"{len(proposed)} failure patterns, {MAX_ENTRIES} are allowed")
-        return tuple(kept), flaws
+        kept, flaws = _without_flaws(
+            "failure pattern", proposed, lambda pattern: flaw_of(pattern.description, MAX_SENTENCES_CHARS)
+        )
+        return tuple(
+            FailurePattern(description=pattern.description, item_ids=item_ids_of(self.numbers, pattern.items))
+            for pattern in kept
+        ), flaws
 
 
 def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
@@ -380,15 +374,15 @@ def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
     )
 
 
-def _notes(proposed: Sequence[str], minibatch: Minibatch) -> tuple[tuple[Note, ...], list[str]]:
-    kept: list[Note] = []
-    flaws: list[str] = []
-    for text in proposed[:MAX_ENTRIES]:
-        flaw = flaw_of_note(text)
-        if flaw:
-            flaws.append(f"a note {flaw}")
-        else:
-            kept.append(Note(text=one_line(text), minibatch=minibatch.name))
+Entry = TypeVar("Entry")
+
+
+def _without_flaws(
+    kind: str, proposed: Sequence[Entry], flaw_in: Callable[[Entry], str]
+) -> tuple[list[Entry], list[str]]:
+    """Return the usable ones of the first MAX_ENTRIES entries, and the flaws of the others."""
+    entries = [(entry, flaw_in(entry)) for entry in proposed[:MAX_ENTRIES]]
+    flaws = [f"a {kind} {flaw}" for _, flaw in entries if flaw]
     if len(proposed) > MAX_ENTRIES:
-        flaws.append(f"{len(proposed)} notes, {MAX_ENTRIES} are allowed")
-    return tuple(kept), flaws
+        flaws.append(f"{len(proposed)} {kind}s, {MAX_ENTRIES} are allowed")
+    return [entry for entry, flaw in entries if not flaw], flaws

@@ -114,7 +114,9 @@ def budget_section(budget: int | None) -> str:
 
 
 def edits_section(edits: Sequence[Edit]) -> str:
-    return json_section("edits", [{"index": index} | _shown(edit) for index, edit in enumerate(edits)])
+    fields = {"op", "anchor", "content", "rationale", "support_count", "source_type"}
+    shown = [edit.model_dump(mode="json", include=fields) for edit in edits]
+    return json_section("edits", [{"index": index} | edit for index, edit in enumerate(shown)])
 
 
 def buffer_section(buffer: StepBuffer) -> str:
@@ -145,17 +147,10 @@ def _shown_entry(entry: BufferEntry) -> JsonObject:
     return shown | {"failure_patterns": patterns} | edits
 
 
-def _shown(edit: Edit) -> JsonObject:
-    fields = {"op", "anchor", "content", "rationale", "support_count", "source_type"}
-    return edit.model_dump(mode="json", include=fields)
-
-
 class GuidedOptimizer:
-    """An `Optimizer` that adds the benchmark's guidance for a stage to the prompt.
+    """An `Optimizer` that adds the benchmark's guidance to the prompt.
 
-    Args:
-        optimizer: the optimizer to ask.
-        guidance: texts by stage; `reflect` and `merge` apply to all their variants.
+    `guidance` has texts by stage; `reflect` and `merge` apply to all their variants.
     """
 
     def __init__(self, optimizer: Optimizer, guidance: Mapping[str, str]) -> None:
