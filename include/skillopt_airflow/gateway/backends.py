@@ -29,7 +29,7 @@ class HttpClients:
 
     def __init__(self, timeout: float) -> None:
         limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS))
-        self._open = partial(httpx.AsyncClient, timeout=limits, verify=_trusted(), headers=UNPACKED)
+        self._open = partial(httpx.AsyncClient, timeout=limits, verify=trusted(), headers=UNPACKED)
         self._all: list[httpx.AsyncClient] = []
         self._idle: list[httpx.AsyncClient] = []
 
@@ -85,7 +85,7 @@ class _Stream(httpx.AsyncByteStream):
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def trusted() -> ssl.SSLContext:
     """Return the trusted certificates. Cached, because reading them takes longer than a request."""
     return httpx.create_ssl_context()
 

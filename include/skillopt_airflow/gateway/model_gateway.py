@@ -14,7 +14,7 @@ from anyio.to_thread import current_default_thread_limiter
 
 from skillopt_airflow.core.errors import SandboxError, SkillOptError
 from skillopt_airflow.core.values.types import ModelCall
-from skillopt_airflow.gateway.app import GatewayApp, SearchRoute
+from skillopt_airflow.gateway.app import GatewayApp
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.remaining_budget import GatewaySettings
 from skillopt_airflow.gateway.upstream import Upstream
@@ -58,7 +58,7 @@ class ModelGateway:
         self._upstream = upstream
         self._address = address
         self._on_call = on_call
-        self._search = None if search is None else SearchRoute(search)
+        self._search = search
         self._ready: Future[None] = Future()
         self._servers: dict[Future[None], uvicorn.Server] = {}
 

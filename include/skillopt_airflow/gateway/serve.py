@@ -19,8 +19,7 @@ from pydantic import Field, ValidationError
 
 from skillopt_airflow.core.errors import ConfigError, SandboxError
 from skillopt_airflow.core.values.documents import flaws
-from skillopt_airflow.core.values.types import ModelCall
-from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.model_gateway import Address, ModelGateway
 from skillopt_airflow.gateway.remaining_budget import ENDED, GatewaySettings
 from skillopt_airflow.gateway.upstream import Upstream
 
@@ -59,7 +58,7 @@ def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bo
     settings = {name: value for name, value in config if name not in ("upstream", "proxies")}
     if isinstance(address, Path) and address.is_socket() and config.allowance.is_limited:
         raise SandboxError(f"{address}: left by a killed gateway, which may have spent its part of the budget")
-    with ModelGateway(config.upstream, address, on_call=_write_call, **settings):
+    with ModelGateway(config.upstream, address, on_call=lambda call: _write_line(call.model_dump_json()), **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - the parent waits for this line
         stopped.wait()
     _write_line(ENDED.decode())
@@ -70,10 +69,6 @@ def _wait_for_eof(stopped: threading.Event) -> None:
     while os.read(0, 4096):
         pass
     stopped.set()
-
-
-def _write_call(call: ModelCall) -> None:
-    _write_line(call.model_dump_json())
 
 
 def _write_line(line: str) -> None:
@@ -89,7 +84,7 @@ def _read(document: bytes) -> ServeConfig:
         raise ConfigError(f"the gateway's document: {flaws(error)}") from None
 
 
-def _address(text: str) -> Path | tuple[str, int]:
+def _address(text: str) -> Address:
     if text.startswith("unix:"):
         return Path(text.removeprefix("unix:"))
     host, _, port = text.rpartition(":")

@@ -7,20 +7,14 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Annotated, Any, Literal, cast
 
 import httpx
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel, FailFast, Field, JsonValue, ValidationError
 from pydantic_ai.direct import model_request
-from pydantic_ai.exceptions import (
-    ModelAPIError,
-    ModelHTTPError,
-    ModelRequestTimeout,
-    ModelTimeoutError,
-    UserError,
-)
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, ModelRequestTimeout, ModelTimeoutError, UserError
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -55,8 +49,8 @@ SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
 
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 """Exceptions of AWS's and Google's clients if neither the connection nor the environment has credentials."""
-MAX_KEPT, MAX_KEPT_CHARS = 10_000, 16 * 1024 * 1024
-"""Limits for the stored answers with tool calls, whose thinking is part of the next request."""
+MAX_KEPT_CHARS = 16 * 1024 * 1024
+"""Limit for the stored answers with tool calls, whose thinking is part of the next request."""
 CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
 NO_ADDRESS = "its provider has no default address. Set the URL of the server as its host"
 
@@ -112,15 +106,13 @@ class ChatMessage(BaseModel):
             for piece in self.content
         ]
 
-    @property
-    def calls(self) -> Sequence[ToolCall]:
-        return () if self.tool_calls is None else self.tool_calls
-
 
 class Function(BaseModel):
+    """A function with the fields of pydantic-ai's ToolDefinition."""
+
     name: str
     description: str | None = None
-    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+    parameters_json_schema: dict[str, Any] = Field({"type": "object", "properties": {}}, validation_alias="parameters")
     strict: bool | None = None
 
 
@@ -130,15 +122,12 @@ class Tool(BaseModel):
 
 
 class NamedTool(BaseModel):
-    """The tool that the model has to use."""
-
     function: NamedFunction
 
 
 class ResponseFormat(BaseModel):
-    """The format of the answer. Schemas aren't supported."""
-
     type: Literal["text"]
+    """Schemas aren't supported."""
 
 
 class ChatRequest(BaseModel):
@@ -171,17 +160,8 @@ class ChatRequest(BaseModel):
         return cast("ModelSettings", {name: value for name, value in settings.items() if value is not None})
 
     def parameters(self) -> ModelRequestParameters:
-        functions = [tool.function for tool in self.tools or ()]
         return ModelRequestParameters(
-            function_tools=[
-                ToolDefinition(
-                    name=function.name,
-                    description=function.description,
-                    parameters_json_schema=function.parameters,
-                    strict=function.strict,
-                )
-                for function in functions
-            ]
+            function_tools=[ToolDefinition(**tool.function.model_dump()) for tool in self.tools or ()]
         )
 
     def _thinking(self) -> bool | str | None:
@@ -197,19 +177,14 @@ class ChatRequest(BaseModel):
 def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
     """Return pydantic-ai's messages. All messages between two answers become one request."""
     turns: list[ModelMessage] = []
-    request: list[ModelRequestPart] = []
     tool_names: dict[str, str] = {}
-    for message in messages:
-        if message.role != "assistant":
-            request.append(_request_part(message, tool_names))
+    for is_answer, group in groupby(messages, key=lambda message: message.role == "assistant"):
+        if not is_answer:
+            turns.append(ModelRequest(parts=[_request_part(message, tool_names) for message in group]))
             continue
-        if request:
-            turns.append(ModelRequest(parts=request))
-            request = []
-        turns.append(_response(message))
-        tool_names |= {call.id: call.function.name for call in message.calls}
-    if request:
-        turns.append(ModelRequest(parts=request))
+        for message in group:
+            turns.append(_response(message))
+            tool_names |= {call.id: call.function.name for call in message.tool_calls or ()}
     return turns
 
 
@@ -255,7 +230,10 @@ def _request_part(message: ChatMessage, tool_names: dict[str, str]) -> ModelRequ
 
 def _response(message: ChatMessage) -> ModelResponse:
     parts = [TextPart(message.text)] if message.text else []
-    calls = [ToolCallPart(call.function.name, call.function.arguments, tool_call_id=call.id) for call in message.calls]
+    calls = [
+        ToolCallPart(call.function.name, call.function.arguments, tool_call_id=call.id)
+        for call in message.tool_calls or ()
+    ]
     return ModelResponse(parts=[*parts, *calls])
 
 
@@ -301,9 +279,8 @@ class TranslatingBackend:
             return error_response(400, str(error))
         except Exception as error:  # noqa: BLE001 - a client of any provider
             if type(error).__name__ in NO_CREDENTIALS:
-                conn_id = self._upstream.conn_id
-                reason = f"connection {conn_id} has no credentials, and the environment has none"
-                return error_response(401, f"{reason}: {error}")
+                reason = "has no credentials, and the environment has none"
+                return error_response(401, f"connection {self._upstream.conn_id} {reason}: {error}")
             return error_response(502, f"the provider's client returned no answer: {error!r}")
         clean_parts(response.parts)
         status = ending_status((response.provider_details or {}).get("finish_reason"), response.finish_reason)
@@ -329,7 +306,7 @@ class TranslatingBackend:
             self._forget(key)
             self._thought[key] = response
             self._kept_chars += len(str(response.parts))
-            while len(self._thought) > MAX_KEPT or self._kept_chars > MAX_KEPT_CHARS:
+            while self._kept_chars > MAX_KEPT_CHARS:
                 self._forget(next(iter(self._thought)))
 
     def _forget(self, key: str) -> None:
@@ -359,16 +336,15 @@ def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Mod
     if own_keys and "api_key" not in arguments and (variable := "AWS_BEARER_TOKEN_BEDROCK") in os.environ:
         raise ModelConnectionError(f"connection {conn_id}: {variable} would replace its {own_keys[0]}. Unset it")
     try:
-        return accept_unnamed_endings(
-            infer_model(
-                name, lambda named: without_environment(infer_provider_class(named)(**arguments), has_url=has_url)
-            )
+        model = infer_model(
+            name, lambda named: without_environment(infer_provider_class(named)(**arguments), has_url=has_url)
         )
     except Exception as error:
         reason = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
         if "base_url" in reason and not has_url:
             reason = NO_ADDRESS
         raise ModelConnectionError(f"connection {conn_id}: {reason}") from error
+    return accept_unnamed_endings(model)
 
 
 def without_environment(provider: Provider[Any], *, has_url: bool) -> Provider[Any]:
