@@ -81,11 +81,9 @@ def tokens_of(text: bytes, wire_format: WireFormat) -> Tokens:
 
 
 def estimate_tokens(request: bytes, streamed: int, seen: Tokens, wire_format: WireFormat) -> Tokens:
-    """Return an estimate for a call whose answer was interrupted.
+    """Return an estimate for a call whose answer was interrupted after `streamed` bytes and the tokens `seen`.
 
-    Args:
-        streamed: bytes of the answer so far. If 0, the estimate is the request's token limit.
-        seen: tokens that the provider reported so far.
+    Without any bytes, it's the request's token limit.
     """
     document: JsonObject = json.loads(request)
     allowed = count(document, *wire_format.limits)
@@ -159,8 +157,7 @@ class Provider:
     async def send(self, call: Call) -> None:
         """Make the call and store its result in `call`. Then call `finish`, and close the rest of a stream.
 
-        Raises:
-            BudgetSpent: the budget allows no more calls.
+        Raises BudgetSpent if the budget allows no more calls.
         """
         try:
             async with asyncio.timeout(self.patience):
@@ -231,12 +228,7 @@ class Provider:
 
 
 def open_backend(upstream: Upstream, timeout: float, on_token: OnToken = ignore_token) -> Backend:
-    """Return the backend of an upstream, without its fallbacks.
-
-    Args:
-        timeout: time limit of one try, in seconds.
-        on_token: called before each try with the identity's token.
-    """
+    """Return an upstream's backend, without its fallbacks. `on_token` gets the identity's token before each try."""
     if upstream.provider:
         from skillopt_airflow.gateway.translation import TranslatingBackend
 

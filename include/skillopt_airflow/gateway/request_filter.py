@@ -42,10 +42,7 @@ def filter_request(request: JsonObject, wire_format: WireFormat, limit: int = DE
     """Return the request with only the allowed fields of its wire format.
 
     It is serialized again, so that the provider and this module read the same fields, even if a name occurs twice.
-
-    Args:
-        wire_format: has the allowed fields.
-        limit: maximum tokens of an answer. Larger limits in the request are lowered.
+    Token limits above `limit` are lowered.
 
     Raises:
         FormatError: a field's type or value isn't allowed, or a string isn't valid Unicode.

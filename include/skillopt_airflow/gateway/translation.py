@@ -350,11 +350,8 @@ def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Mod
 def without_environment(provider: Provider[Any], *, has_url: bool) -> Provider[Any]:
     """Return the provider without the account headers that OpenAI's SDK reads from the environment.
 
-    Args:
-        has_url: whether the connection sets the URL.
-
     Raises:
-        UserError: the environment would replace the key, or set the URL.
+        UserError: the environment would replace the key, or set the URL that the connection doesn't.
     """
     for client in vars(provider).values():
         headers = getattr(client, "_custom_headers", {})

@@ -42,11 +42,7 @@ class PydanticAITarget(MeteredModel):
         super().__init__(model, on_call, "target", settings, max_attempts, redact, begin)
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
-        """Return the reply to a conversation that ends with a user's message.
-
-        Raises:
-            ModelError: the provider didn't answer.
-        """
+        """Return the reply to a conversation that ends with a user's message. Raises ModelError without an answer."""
         *history, (_, question) = message_parts(taking_turns(messages), pictures)
         agent: Agent[None, str] = Agent(self._model, output_type=str, model_settings=self._settings)
         with self._metered(stage) as metered:

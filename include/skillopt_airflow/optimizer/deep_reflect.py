@@ -47,8 +47,7 @@ def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str
 def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], room: int) -> tuple[dict[str, str], str]:
     """Ask the optimizer for at most one question per item, in a call of at most `room` characters.
 
-    Returns:
-        The questions by item id, and a fallback with the flaws of the answer, which may be empty.
+    Returns the questions by item id, and a fallback with the flaws of the answer, which may be empty.
     """
     if not rollouts:
         return {}, ""
@@ -78,16 +77,13 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], roo
 def follow_ups(
     target: Target, rollouts: Sequence[Rollout], asked: Mapping[str, str], pictures: Mapping[str, Pictures]
 ) -> tuple[dict[str, FollowUp], str]:
-    """Ask the target all questions at the same time.
+    """Ask the target all questions at the same time; `rollouts` may include other items.
 
-    `rollouts` may include other items, and `pictures` may lack items without pictures.
-
-    Returns:
-        The useful answers by item id, and a fallback that lists the other questions, which may be empty.
+    Returns the useful answers by item id, and a fallback that lists the other questions, which may be empty.
     """
 
     def answer(rollout: Rollout) -> tuple[str, str]:
-        """Return the answer, and the reason to reject it or an empty string."""
+        """Return the answer, and the reason to reject it, which may be empty."""
         trajectory = rollout.trajectory
         messages = [*trajectory.messages, Message(role="user", content=asked[trajectory.item_id])]
         try:
