@@ -42,7 +42,11 @@ def main() -> None:
     try:
         address = _address(options.listen)
         document = sys.stdin.buffer.readline() if options.config is None else options.config.read_bytes()
-        _serve(_read(document), address, lifeline=options.config is None and document.endswith(b"\n"))
+        config = ServeConfig.model_validate_json(document)
+        _serve(config, address, lifeline=options.config is None and document.endswith(b"\n"))
+    except ValidationError as error:
+        # The error itself quotes the document's secrets.
+        parser.exit(2, f"the gateway's document: {flaws(error)}\n")
     except (ConfigError, SandboxError, OSError) as error:
         parser.exit(2, f"{error}\n")
 
@@ -75,13 +79,6 @@ def _write_line(line: str) -> None:
     # A single write, so that lines of different threads don't mix.
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def _read(document: bytes) -> ServeConfig:
-    try:
-        return ServeConfig.model_validate_json(document)
-    except ValidationError as error:
-        raise ConfigError(f"the gateway's document: {flaws(error)}") from None
 
 
 def _address(text: str) -> Address:

@@ -32,7 +32,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers import Provider, infer_provider_class
-from pydantic_ai.settings import ModelSettings, ToolChoice
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from skillopt_airflow.core.config.sampling import translated_budget
@@ -45,7 +45,6 @@ from skillopt_airflow.gateway.backends import error_response
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, Upstream
 
 FINISH_REASONS = {Status.TRUNCATED: "length", Status.REFUSED: "content_filter"}
-SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
 
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 """Exceptions of AWS's and Google's clients if neither the connection nor the environment has credentials."""
@@ -150,11 +149,12 @@ class ChatRequest(BaseModel):
     stream: Literal[False] | None = None
 
     def settings(self) -> ModelSettings:
-        settings: dict[str, Any] = {name: getattr(self, name) for name in SAME_NAMES}
+        settings = self.model_dump(include={"temperature", "top_p", "seed", "parallel_tool_calls"})
         settings["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         settings["stop_sequences"] = [self.stop] if isinstance(self.stop, str) else self.stop
         settings["thinking"] = self._thinking()
-        settings["tool_choice"] = self._tool_choice()
+        choice = self.tool_choice
+        settings["tool_choice"] = [choice.function.name] if isinstance(choice, NamedTool) else choice
         budget = self.chat_template_kwargs.get("thinking_budget")
         settings |= translated_budget(budget if isinstance(budget, int) else None)
         return cast("ModelSettings", {name: value for name, value in settings.items() if value is not None})
@@ -169,9 +169,6 @@ class ChatRequest(BaseModel):
             return False if self.reasoning_effort == "none" else self.reasoning_effort
         switch = self.chat_template_kwargs.get("enable_thinking")
         return switch if isinstance(switch, bool) else None
-
-    def _tool_choice(self) -> ToolChoice:
-        return [self.tool_choice.function.name] if isinstance(self.tool_choice, NamedTool) else self.tool_choice
 
 
 def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
@@ -266,7 +263,7 @@ class TranslatingBackend:
         if "max_retries" not in self._model.unsupported_settings:
             settings["max_retries"] = 0
         opening = _opening(request.messages)
-        turns = [self._with_thinking(turn, opening) for turn in conversation(request.messages)]
+        turns = [self._thought.get(_thinking_key(turn, opening), turn) for turn in conversation(request.messages)]
         try:
             response = await model_request(
                 self._model, turns, model_settings=settings, model_request_parameters=request.parameters()
@@ -294,15 +291,11 @@ class TranslatingBackend:
         async with self._model:
             pass
 
-    def _with_thinking(self, turn: ModelMessage, opening: str) -> ModelMessage:
-        key = _thinking_key(turn, opening) if isinstance(turn, ModelResponse) else None
-        return turn if key is None else self._thought.get(key, turn)
-
     def _keep_thinking(self, response: ModelResponse, opening: str) -> None:
         key = _thinking_key(response, opening)
         # Gemini's signatures are in the details of the tool calls.
         thought = any(isinstance(part, ThinkingPart) or part.provider_details for part in response.parts)
-        if key is not None and thought:
+        if key and thought:
             self._forget(key)
             self._thought[key] = response
             self._kept_chars += len(str(response.parts))
@@ -391,14 +384,14 @@ def _opening(messages: Sequence[ChatMessage]) -> str:
     return hashlib.sha256(b"".join(message.model_dump_json().encode() for message in first)).hexdigest()
 
 
-def _thinking_key(response: ModelResponse, opening: str) -> str | None:
-    """Return a unique key of a turn with tool calls; None without any.
+def _thinking_key(turn: ModelMessage, opening: str) -> str:
+    """Return a unique key of a turn with tool calls; empty without any.
 
     The calls' IDs aren't enough, because some models restart them in each conversation.
     """
-    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    calls = [part for part in turn.parts if isinstance(part, ToolCallPart)]
     fields = [(call.tool_call_id, call.tool_name, call.args_as_json_str()) for call in calls]
-    return opening + json.dumps(fields) if fields else None
+    return opening + json.dumps(fields) if fields else ""
 
 
 def _provider_error(error: ModelAPIError) -> httpx.Response:

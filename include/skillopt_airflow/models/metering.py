@@ -70,11 +70,12 @@ class MeteredModel:
         self,
         model: Model,
         on_call: Callable[[ModelCall], None],
-        role: Role,
         settings: JsonObject,
-        max_attempts: int,
-        redact: Callable[[str], str],
+        *,
         begin: Callable[[], None] | None = None,
+        max_attempts: int = 1,
+        role: Role = "target",
+        redact: Callable[[str], str] = str,
     ) -> None:
         self.role = role
         self._redact = redact

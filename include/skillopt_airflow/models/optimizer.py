@@ -189,7 +189,8 @@ class PydanticAIOptimizer(MeteredModel):
         output: OutputForm = "auto",
         thinking_tokens: int = 0,
     ) -> None:
-        super().__init__(model, on_call, role, {} if settings is None else settings, max_attempts, redact, begin)
+        settings = {} if settings is None else settings
+        super().__init__(model, on_call, settings, begin=begin, max_attempts=max_attempts, role=role, redact=redact)
         self._max_attempts = max_attempts
         self._output = output
         self._thinking_tokens = thinking_tokens

@@ -36,7 +36,9 @@ def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, m
 
     None means no limit. At most one rewrite of the whole body is selected.
     """
-    most = _most(patch.edits, budget)
+    most = len(patch.edits) if budget is None else budget
+    if any(edit.op == "rewrite" for edit in patch.edits):
+        most = min(most, 1)
     if len(patch.edits) <= most:
         return patch
     if most == 0:
@@ -53,11 +55,6 @@ def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, m
         chosen = patch.model_copy(update={"edits": tuple(by_support[:most])})
         return chosen.also(fallback_text("rank", [str(error)]))
     return patch.model_copy(update={"edits": _in_order(patch.edits, answer.order)[:most]})
-
-
-def _most(edits: Sequence[Edit], budget: int | None) -> int:
-    most = len(edits) if budget is None else budget
-    return min(most, 1) if any(edit.op == "rewrite" for edit in edits) else most
 
 
 def _in_order(edits: Sequence[Edit], order: Sequence[int]) -> tuple[Edit, ...]:

@@ -53,11 +53,6 @@ class Question(NamedTuple):
     brief: "Question | None" = None
     """The call to make if the answer was cut; None repeats this call with a request for less."""
 
-    @property
-    def when_cut(self) -> "Question":
-        less = self._replace(instructions=self.instructions + load_prompt("shorter"))
-        return less if self.brief is None else self.brief
-
 
 def ask_fitting(
     optimizer: Optimizer,
@@ -92,7 +87,8 @@ def ask_fitting(
         except AnswerCut:
             if cut:
                 raise
-            cut, question = True, question.when_cut
+            less = question._replace(instructions=instructions + load_prompt("shorter"))
+            cut, question = True, less if question.brief is None else question.brief
 
 
 def prompt_of(*sections: str) -> str:
