@@ -125,7 +125,6 @@ class _Route:
     backend: Backend
     limit: RateLimit
     closed_until: float = 0.0
-    """Calls skip this server until then, because all tries of a call failed here."""
 
 
 class Provider:

@@ -39,7 +39,7 @@ class ModelGateway:
     connections and request bytes, so that no client can use up another one's.
 
     Args:
-        address: address to listen at while it runs; None if there is none but those of `listening`.
+        address: address to listen at while it runs, in addition to those of `listening`.
         on_call: called from the server's thread for every call that was sent to the provider.
         settings: the fields of `GatewaySettings`.
     """
@@ -64,8 +64,7 @@ class ModelGateway:
     def __enter__(self) -> Self:
         """Start, and listen at the address if there is one.
 
-        Raises:
-            SandboxError: the address is unavailable, or the provider's client cannot be created.
+        Raises SandboxError if the address is unavailable, or the provider's client cannot be created.
         """
         with ExitStack() as stack:
             self._portal = stack.enter_context(start_blocking_portal(name="model-gateway"))

@@ -321,8 +321,7 @@ def translated_model(upstream: Upstream, timeout: float) -> Model:
 def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Model:
     """Return pydantic-ai's model `provider:name` with the URL and credentials of these arguments only.
 
-    Raises:
-        ModelConnectionError: the provider isn't installed, refuses the arguments, or would use the environment's.
+    Raises ModelConnectionError if the provider isn't installed, refuses the arguments, or would use the environment's.
     """
     has_url = not set(arguments).isdisjoint(ADDRESS_ARGUMENTS)
     own_keys = sorted({"aws_access_key_id", "profile_name"}.intersection(arguments))
@@ -343,8 +342,7 @@ def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Mod
 def without_environment(provider: Provider[Any], *, has_url: bool) -> Provider[Any]:
     """Return the provider without the account headers that OpenAI's SDK reads from the environment.
 
-    Raises:
-        UserError: the environment would replace the key, or set the URL that the connection doesn't.
+    Raises UserError if the environment would replace the key, or set the URL that the connection doesn't.
     """
     for client in vars(provider).values():
         headers = getattr(client, "_custom_headers", {})

@@ -64,8 +64,7 @@ GENERIC = "pydanticai"
 def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "chat") -> Upstream:
     """Return the server of a target's calls, in the wire format of the harness.
 
-    Raises:
-        ModelConnectionError: the connection or a fallback is missing or invalid, or lacks the harness's wire format.
+    Raises ModelConnectionError if the connection or a fallback is missing or invalid, or lacks the wire format.
     """
     first, *others = [for_harness(harness, connection, upstream_of(connection)) for connection in chain(conn_id, model)]
     for other in others:

@@ -215,10 +215,7 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
 def check_thinking(upstream: Upstream, role: str, model: ModelGroup) -> None:
     """Check that requests have fields for the thinking settings, and that Anthropic's API gets no temperature.
 
-    `role` is the prefix of the knobs' names: `optimizer_`, or empty for the target.
-
-    Raises:
-        ConfigError: with the key and a remedy.
+    `role` is the prefix of the knobs' names: `optimizer_`, or empty for the target. Raises ConfigError.
     """
     effort: Effort | None = getattr(model, f"{role}reasoning_effort")
     temperature = getattr(model, f"{role}temperature")

@@ -112,10 +112,5 @@ class ReadyAnswer(ModelAnswer):
 
 
 def check_answers(optimizer: Optimizer) -> None:
-    """Ask for one structured answer; any answer that fits its schema passes.
-
-    Raises:
-        ModelOutputError: no answer fits the schema.
-        ModelError: the provider didn't answer.
-    """
+    """Ask for one structured answer. Raises ModelError without any, and ModelOutputError if none fits its schema."""
     optimizer.ask("preflight", load_prompt("preflight"), "Are you ready?", ReadyAnswer)

@@ -64,10 +64,8 @@ def ask_fitting(
 ) -> tuple[Output, bool]:
     """Ask in `room` characters, and halve them each time the provider rejects the prompt for its length.
 
-    If the answer is cut at the token limit, ask once more, with the schema `shorter` if there is one.
-
-    Returns:
-        The answer, and whether it is a second one after a cut.
+    If the answer is cut at the token limit, ask once more, with the schema `shorter` if there is one. Return the
+    answer, and whether it is such a second one.
 
     Raises:
         PromptTooLong: the prompt was rejected, and half of its room is less than `least`.
