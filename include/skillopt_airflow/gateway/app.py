@@ -49,7 +49,7 @@ class SearchQuery(Value):
     query: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")]
 
 
-async def _found(search: WebSearch, body: bytearray) -> Response:
+async def _search_response(search: WebSearch, body: bytearray) -> Response:
     """Return results, or an error: 400 (invalid), 413 (too long), 429 (search limit) or 502 (search failed)."""
     if len(body) > MAX_SEARCH_BYTES:
         return JSONResponse({"error": f"a search has at most {MAX_SEARCH_BYTES} bytes"}, 413)
@@ -117,7 +117,7 @@ class GatewayApp:
             return _error_response(403, f"this sandbox may only POST {self._path}")
         try:
             if self._search is not None and (scope["method"], scope["raw_path"], scope["query_string"]) == SEARCH:
-                return await _found(self._search, await held.enter_async_context(self._receive_body(request)))
+                return await _search_response(self._search, await held.enter_async_context(self._receive_body(request)))
             self._check_address(scope)
             body = await held.enter_async_context(self._receive_body(request))
             forwarded = await self._filter(body)

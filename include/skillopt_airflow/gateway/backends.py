@@ -141,8 +141,8 @@ class Backend(Protocol):
 def export_upstream(upstream: Upstream) -> JsonObject:
     """Return the upstream with its secrets, for a gateway in another process. Write it only to a pipe.
 
-    An Azure identity belongs to this machine, so the document has its token instead, which lasts about an hour. Raises
-    ModelConnectionError if it has none.
+    An Azure identity belongs to this machine, so the document has its token instead, which lasts about an hour.
+    Raises ModelConnectionError if the identity has none.
     """
     return _with_tokens(upstream).dump_with_secrets()
 
