@@ -8,14 +8,12 @@ from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section
 from skillopt_airflow.core.values.types import Edit, Message, Patch, Rollout
 from skillopt_airflow.optimizer.comparison import (
     Comparison,
-    Guidance,
     PairPolicy,
     compare,
     comparison_section,
-    guidance_edit,
     slow_update,
 )
-from skillopt_airflow.optimizer.meta_skill import EpochStep, Memory, meta_reflect
+from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_reflect
 from skillopt_airflow.optimizer.meta_skill import meta_skill as whole_meta_skill
 
 HARD = st.sampled_from([0.0, 0.4, 0.7, 1.0, None])
@@ -94,12 +92,11 @@ COMPARISON = compare({"a": rollout("a", 0.0)}, {"a": rollout("a", 1.0)}, ["a"], 
 
 def test_what_the_optimizer_is_shown() -> None:
     optimizer = ScriptedOptimizer({"guidance": "\n- new\n", "reason": "a improved"})
-    guidance = slow_update(optimizer, "# Skill", "# Before", "former", COMPARISON, 50_000)
-    assert guidance == Guidance(text="- new", reason="a improved")
-    # It is written into its region.
-    assert guidance_edit(guidance) == Edit(
+    patch = slow_update(optimizer, "# Skill", "# Before", "former", COMPARISON, 50_000)
+    edit = Edit(
         op="region", anchor="SLOW_UPDATE", content="- new", rationale="a improved", minibatches=("slow-update",)
     )
+    assert patch == Patch(edits=(edit,))
     ((stage, prompt),) = optimizer.calls
     assert stage == "slow_update"
     assert (section(prompt, "skill"), section(prompt, "guidance")) == ("# Skill", "former")
@@ -116,15 +113,15 @@ def test_what_the_optimizer_is_shown() -> None:
     ],
 )
 def test_an_unusable_answer_leaves_the_former_guidance(answer: dict[str, Any] | Exception, why: str) -> None:
-    guidance = slow_update(ScriptedOptimizer(answer), "# Skill", "# Before", "former", COMPARISON, 50_000)
-    assert (guidance.text, guidance.reason) == ("former", "")
-    assert guidance.fallback.startswith("slow_update: ")
-    assert why in guidance.fallback
+    patch = slow_update(ScriptedOptimizer(answer), "# Skill", "# Before", "former", COMPARISON, 50_000)
+    assert [(edit.content, edit.rationale) for edit in patch.edits] == [("former", "")]
+    assert patch.fallback.startswith("slow_update: ")
+    assert why in patch.fallback
 
 
 def test_without_a_compared_item_there_is_no_call() -> None:
-    guidance = slow_update(ScriptedOptimizer(), "# Skill", "# Before", "former", Comparison(unscored=20), 50_000)
-    assert (guidance.text, guidance.fallback) == ("former", "")
+    patch = slow_update(ScriptedOptimizer(), "# Skill", "# Before", "former", Comparison(unscored=20), 50_000)
+    assert ([edit.content for edit in patch.edits], patch.fallback) == (["former"], "")
 
 
 LOST = compare({"a": rollout("a", 1.0)}, {"a": rollout("a", 0.0)}, ["a"], "mixed")
@@ -139,7 +136,7 @@ STEPS = [
 ]
 
 
-def meta_skill(*asked: Any) -> Memory:
+def meta_skill(*asked: Any) -> tuple[str, str]:
     return whole_meta_skill(*asked, 50_000)
 
 
@@ -148,7 +145,7 @@ SKILL = "# Skill\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->
 
 def test_what_the_memory_is_written_from() -> None:
     optimizer = ScriptedOptimizer({"memory": " short rules win\n"}, {"memory": "x"})
-    assert meta_skill(optimizer, "former", "# Now", "# Before", LOST, STEPS) == Memory(text="short rules win")
+    assert meta_skill(optimizer, "former", "# Now", "# Before", LOST, STEPS) == ("short rules win", "")
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "memory")) == ("meta_skill", "former")
     assert section(prompt, "comparison").startswith("# Regressed")
@@ -166,18 +163,18 @@ def test_what_the_memory_is_written_from() -> None:
     [({"memory": ""}, "blank"), ({"memory": "x" * 10_000_000}, "10,000,000"), (unusable("refused"), "refused")],
 )
 def test_a_miss_keeps_the_former_memory(answer: dict[str, Any] | Exception, why: str) -> None:
-    kept = meta_skill(ScriptedOptimizer(answer), "former", "# Now", "# Before", LOST, STEPS)
-    assert kept.text == "former"
-    assert kept.fallback.startswith("meta_skill: ")
-    assert why in kept.fallback
+    kept, fallback = meta_skill(ScriptedOptimizer(answer), "former", "# Now", "# Before", LOST, STEPS)
+    assert kept == "former"
+    assert fallback.startswith("meta_skill: ")
+    assert why in fallback
 
 
 def test_nothing_to_learn_from_needs_no_call() -> None:
-    assert meta_skill(ScriptedOptimizer(), "former", "# Now", "# Before", Comparison(), []) == Memory(text="former")
+    assert meta_skill(ScriptedOptimizer(), "former", "# Now", "# Before", Comparison(), []) == ("former", "")
     assert meta_reflect(ScriptedOptimizer(), SKILL, [], 2) == Patch()
     # For the memory one of the two is enough.
     for comparison, steps in ((LOST, []), (Comparison(), STEPS)):
-        assert meta_skill(ScriptedOptimizer({"memory": "m"}), "", "# Now", "# Before", comparison, steps).text == "m"
+        assert meta_skill(ScriptedOptimizer({"memory": "m"}), "", "# Now", "# Before", comparison, steps) == ("m", "")
 
 
 def test_meta_reflection_proposes_edits_from_the_epoch() -> None:

@@ -9,7 +9,7 @@ from scripted_optimizer import ScriptedOptimizer, rollout, section, unusable
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.values.pictures import Pictures
 from skillopt_airflow.core.values.types import Message
-from skillopt_airflow.optimizer.deep_reflect import FollowUps, Questions, follow_ups, probes, questions
+from skillopt_airflow.optimizer.deep_reflect import follow_ups, probes, questions
 from skillopt_airflow.optimizer.transcripts import FollowUp
 
 HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
@@ -60,14 +60,14 @@ def test_an_item_that_was_won_and_lost_is_probed_once_as_a_failure() -> None:
     assert probes(many, 4, 0, "1") != probes(many, 4, 0, "2")
 
 
-def asked(*proposed: tuple[int, str]) -> Questions:
+def asked(*proposed: tuple[int, str]) -> tuple[dict[str, str], str]:
     answer = {"questions": [{"item": item, "question": question} for item, question in proposed]}
     return questions(ScriptedOptimizer(answer), "# Skill", ROLLOUTS, 50_000)
 
 
 def test_what_the_optimizer_is_shown() -> None:
     optimizer = ScriptedOptimizer({"questions": [{"item": "Item 1", "question": " Why? "}]})
-    assert questions(optimizer, "# Skill", ROLLOUTS, 50_000) == Questions(by_item={"a": "Why?"})
+    assert questions(optimizer, "# Skill", ROLLOUTS, 50_000) == ({"a": "Why?"}, "")
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "skill")) == ("deep_reflect", "# Skill")
     shown = section(prompt, "trajectories").splitlines()
@@ -86,30 +86,27 @@ def test_what_the_optimizer_is_shown() -> None:
     ],
 )
 def test_a_question_that_cannot_be_asked_is_left_out_and_named(proposed: tuple[int, str], flaw: str) -> None:
-    found = asked(proposed, (2, "Good?"), (2, "A second one?"))
-    assert found.by_item == {"b": "Good?"}
-    assert flaw in found.fallback
+    found, fallback = asked(proposed, (2, "Good?"), (2, "A second one?"))
+    assert found == {"b": "Good?"}
+    assert flaw in fallback
 
 
 def test_an_unusable_answer_asks_nothing() -> None:
-    assert questions(ScriptedOptimizer(unusable("refused")), "# Skill", ROLLOUTS, 50_000) == Questions(
-        fallback="deep_reflect: refused"
-    )
-    assert asked() == Questions()
+    refused = questions(ScriptedOptimizer(unusable("refused")), "# Skill", ROLLOUTS, 50_000)
+    assert refused == ({}, "deep_reflect: refused")
+    assert asked() == ({}, "")
 
 
 def test_without_rollouts_there_is_no_call() -> None:
-    assert questions(ScriptedOptimizer(), "# Skill", [], 50_000) == Questions()
-    assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, 4, {}) == FollowUps()
+    assert questions(ScriptedOptimizer(), "# Skill", [], 50_000) == ({}, "")
+    assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, {}) == ({}, "")
 
 
 def test_the_conversation_goes_on_with_the_question_and_all_are_answered_in_order() -> None:
     target = ScriptedTarget({"A?": "a", "B?": "b"})
-    answered = follow_ups(target, ROLLOUTS, {"b": "B?", "a": "A?", "elsewhere": "C?"}, 2, {})
-    assert answered == FollowUps(
-        by_item={"a": FollowUp(question="A?", answer="a"), "b": FollowUp(question="B?", answer="b")}
-    )
-    assert [*answered.by_item] == ["a", "b"]
+    answered, fallback = follow_ups(target, ROLLOUTS, {"b": "B?", "a": "A?", "elsewhere": "C?"}, {})
+    assert answered == {"a": FollowUp(question="A?", answer="a"), "b": FollowUp(question="B?", answer="b")}
+    assert ([*answered], fallback) == (["a", "b"], "")
     assert len(target.calls) == 2
     assert ("follow_up", (*CONVERSATION, Message(role="user", content="A?"))) in target.calls
 
@@ -118,7 +115,7 @@ def test_the_conversation_goes_on_with_the_question_and_all_are_answered_in_orde
     ("answer", "why"), [(ModelError("the target answered 503"), "503"), ("", "blank"), ("x" * 10_000_000, "10,000,000")]
 )
 def test_a_question_without_a_useful_answer_is_dropped_and_said(answer: str | Exception, why: str) -> None:
-    answered = follow_ups(ScriptedTarget({"A?": answer, "B?": "b"}), ROLLOUTS, {"a": "A?", "b": "B?"}, 1, {})
-    assert answered.by_item == {"b": FollowUp(question="B?", answer="b")}
-    assert answered.fallback.startswith("follow_up: a: ")
-    assert why in answered.fallback
+    answered, fallback = follow_ups(ScriptedTarget({"A?": answer, "B?": "b"}), ROLLOUTS, {"a": "A?", "b": "B?"}, {})
+    assert answered == {"b": FollowUp(question="B?", answer="b")}
+    assert fallback.startswith("follow_up: a: ")
+    assert why in fallback

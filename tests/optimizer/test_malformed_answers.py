@@ -53,10 +53,10 @@ STAGES: dict[str, Callable[[Optimizer], str]] = {
         learning_rate(optimizer, SKILL, Patch(edits=EDITS), 4, SCORES, StepBuffer(), "").fallback
     ),
     "rewrite": lambda optimizer: rewrite(optimizer, SKILL, Patch(edits=EDITS), StepBuffer()).fallback,
-    "deep_reflect": lambda optimizer: questions(optimizer, SKILL, [rollout("a")], 50_000).fallback,
-    "consolidate": lambda optimizer: consolidate(optimizer, SKILL, NOTES, 1).fallback,
+    "deep_reflect": lambda optimizer: questions(optimizer, SKILL, [rollout("a")], 50_000)[1],
+    "consolidate": lambda optimizer: consolidate(optimizer, SKILL, NOTES, 1)[1],
     "slow_update": lambda optimizer: slow_update(optimizer, SKILL, SKILL, "former", COMPARISON, 50_000).fallback,
-    "meta_skill": lambda optimizer: meta_skill(optimizer, "former", SKILL, SKILL, COMPARISON, STEPS, 50_000).fallback,
+    "meta_skill": lambda optimizer: meta_skill(optimizer, "former", SKILL, SKILL, COMPARISON, STEPS, 50_000)[1],
     "meta_reflect": lambda optimizer: meta_reflect(optimizer, SKILL, STEPS, 4).fallback,
 }
 HALF = "\ud83d"

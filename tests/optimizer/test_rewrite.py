@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from skillopt_airflow.core.run.state import BufferEntry, StepBuffer
 from skillopt_airflow.core.values.edits import apply_edits, note_edits, notes_of
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, FailurePattern, Note, Patch
-from skillopt_airflow.optimizer.rewrite import Consolidation, appendix_patch, consolidate, rewrite
+from skillopt_airflow.optimizer.rewrite import appendix_patch, consolidate, rewrite
 
 BUFFER = StepBuffer(entries=(BufferEntry(step=1),))
 PATCH = Patch(
@@ -70,7 +71,7 @@ NOTES = tuple(
 )
 
 
-def consolidated(*united: tuple[str, list[int]], most: int = 2) -> Consolidation:
+def consolidated(*united: tuple[str, list[int]], most: int = 2) -> tuple[Sequence[Note], str]:
     answer = {"notes": [{"text": text, "sources": sources} for text, sources in united]}
     return consolidate(ScriptedOptimizer(answer), "# Skill", NOTES, most)
 
@@ -79,49 +80,45 @@ def test_notes_are_united_with_where_they_come_from() -> None:
     optimizer = ScriptedOptimizer(
         {"notes": [{"text": " a and\nb, d", "sources": [0, 1, 3]}, {"text": "c", "sources": [2]}]}
     )
-    assert consolidate(optimizer, "# Skill", NOTES, 2) == Consolidation(
-        notes=(Note(text="a and b, d", minibatch="failure-0, failure-1"), Note(text="c", minibatch="success-0"))
+    assert consolidate(optimizer, "# Skill", NOTES, 2) == (
+        [Note(text="a and b, d", minibatch="failure-0, failure-1"), Note(text="c", minibatch="success-0")],
+        "",
     )
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "skill"), section(prompt, "most")) == ("consolidate", "# Skill", "2")
     assert json_section(prompt, "notes") == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("most", [0, 4, 5])
-def test_up_to_the_threshold_there_is_no_call(most: int) -> None:
-    assert consolidate(ScriptedOptimizer(), "# Skill", NOTES, most) == Consolidation(notes=NOTES)
-
-
 def test_what_the_answer_leaves_out_stays_and_a_note_counts_once() -> None:
-    kept = consolidated(("ab", [0, 1]), most=3)
-    assert [note.text for note in kept.notes] == ["ab", "c", "d"]
-    assert "kept: 2" in kept.fallback
-    kept = consolidated(("ab", [0, 1, 1]), ("again", [1, 0]), ("bcd", [1, 2, 3]))
-    assert [(note.text, note.minibatch) for note in kept.notes] == [
+    kept, fallback = consolidated(("ab", [0, 1]), most=3)
+    assert [note.text for note in kept] == ["ab", "c", "d"]
+    assert "kept: 2" in fallback
+    kept, fallback = consolidated(("ab", [0, 1, 1]), ("again", [1, 0]), ("bcd", [1, 2, 3]))
+    assert [(note.text, note.minibatch) for note in kept] == [
         ("ab", "failure-0, failure-1"),
         ("bcd", "success-0, failure-1"),
     ]
-    assert "source" in kept.fallback
+    assert "source" in fallback
 
 
 def test_an_unusable_note_loses_none_of_its_sources() -> None:
-    kept = consolidated(("x" * 10_000_000, [2]), ("abd", [0, 1, 3]))
-    assert [note.text for note in kept.notes] == ["abd", "c"]
-    assert "10,000,000 characters" in kept.fallback
-    assert "kept: 1" in kept.fallback
+    kept, fallback = consolidated(("x" * 10_000_000, [2]), ("abd", [0, 1, 3]))
+    assert [note.text for note in kept] == ["abd", "c"]
+    assert "10,000,000 characters" in fallback
+    assert "kept: 1" in fallback
 
 
 @pytest.mark.parametrize("answer", [unusable("refused"), {"notes": []}, {"notes": [{"text": "x", "sources": [9, -1]}]}])
 def test_an_answer_that_makes_nothing_shorter_leaves_all_notes(answer: dict[str, Any] | Exception) -> None:
-    kept = consolidate(ScriptedOptimizer(answer), "# Skill", NOTES, 2)
-    assert kept.notes == NOTES
-    assert kept.fallback.startswith("consolidate: ")
+    kept, fallback = consolidate(ScriptedOptimizer(answer), "# Skill", NOTES, 2)
+    assert kept == NOTES
+    assert fallback.startswith("consolidate: ")
 
 
 def test_more_notes_than_allowed_are_said() -> None:
-    kept = consolidated(("ab", [0, 1]), ("c", [2]), ("d", [3]))
-    assert len(kept.notes) == 3
-    assert "3 notes are left" in kept.fallback
+    kept, fallback = consolidated(("ab", [0, 1]), ("c", [2]), ("d", [3]))
+    assert len(kept) == 3
+    assert "3 notes are left" in fallback
 
 
 APPENDIX = SkillDocument("# Skill\n").with_region("APPENDIX", "- Known.")
@@ -144,7 +141,7 @@ UNITED = st.lists(st.tuples(st.sampled_from(["x", "", "y z"]), st.lists(st.integ
 
 @given(UNITED, st.integers(1, 3))
 def test_no_source_is_ever_lost(united: list[tuple[str, list[int]]], most: int) -> None:
-    kept = consolidated(*united, most=most).notes
+    kept, _ = consolidated(*united, most=most)
     assert len(kept) <= len(NOTES)
     sources = {name for note in kept for name in note.minibatch.split(", ")}
     assert sources == {"failure-0", "failure-1", "success-0"}

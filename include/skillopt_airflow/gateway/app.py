@@ -27,7 +27,8 @@ from skillopt_airflow.gateway.request_filter import MAX_PARTS, filter_request, h
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SearchError, SearchLimitExceeded, WebSearch
 
-SEARCH = "/search"
+SEARCH = ("POST", b"/search", b"")
+"""Method, path and query of a search."""
 MAX_SEARCH_BYTES = 64 * 1024
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 SMALL_BYTES = 32 * 1024
@@ -48,30 +49,22 @@ class SearchQuery(Value):
     query: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")]
 
 
-class SearchRoute:
-    """Answers with results, or with 400 (invalid), 413 (too long), 429 (search limit) or 502 (search failed)."""
-
-    def __init__(self, search: WebSearch) -> None:
-        self._search = search
-
-    def takes(self, scope: Scope) -> bool:
-        return scope["method"] == "POST" and scope["raw_path"] == SEARCH.encode() and not scope["query_string"]
-
-    async def answer(self, body: bytes) -> Response:
-        if len(body) > MAX_SEARCH_BYTES:
-            return JSONResponse({"error": f"a search has at most {MAX_SEARCH_BYTES} bytes"}, 413)
-        try:
-            query = SearchQuery.model_validate_json(body).query
-            log.info("Search: %.200r", query)
-            found = await self._search.search(query)
-            return JSONResponse({"results": [one.model_dump() for one in found]})
-        except ValidationError as error:
-            return JSONResponse({"error": f"the request is not usable: {flaws(error, 1):.300}"}, 400)
-        except SearchLimitExceeded as error:
-            return JSONResponse({"error": str(error)}, 429)
-        except (SearchError, StoreError) as error:
-            log.warning("%s", error)
-            return JSONResponse({"error": str(error)}, 502)
+async def _search_response(search: WebSearch, body: bytearray) -> Response:
+    """Return results, or an error: 400 (invalid), 413 (too long), 429 (search limit) or 502 (search failed)."""
+    if len(body) > MAX_SEARCH_BYTES:
+        return JSONResponse({"error": f"a search has at most {MAX_SEARCH_BYTES} bytes"}, 413)
+    try:
+        query = SearchQuery.model_validate_json(body).query
+        log.info("Search: %.200r", query)
+        found = await search.search(query)
+        return JSONResponse({"results": [one.model_dump() for one in found]})
+    except ValidationError as error:
+        return JSONResponse({"error": f"the request is not usable: {flaws(error, 1):.300}"}, 400)
+    except SearchLimitExceeded as error:
+        return JSONResponse({"error": str(error)}, 429)
+    except (SearchError, StoreError) as error:
+        log.warning("%s", error)
+        return JSONResponse({"error": str(error)}, 502)
 
 
 class Refusal(Exception):
@@ -94,7 +87,7 @@ class GatewayApp:
         settings: GatewaySettings,
         on_call: Callable[[ModelCall], None],
         checking: asyncio.Lock,
-        search: SearchRoute | None = None,
+        search: WebSearch | None,
     ) -> None:
         self._upstream = upstream
         self._search = search
@@ -118,14 +111,14 @@ class GatewayApp:
             await response(scope, receive, send)
 
     async def _handle(self, request: Request, held: AsyncExitStack) -> Response:
-        if request.scope["method"] == "HEAD" and request.scope["raw_path"] == b"/":
+        scope = request.scope
+        if scope["method"] == "HEAD" and scope["raw_path"] == b"/":
             # Claude Code warms up a connection like this, which needs no warning.
             return _error_response(403, f"this sandbox may only POST {self._path}")
         try:
-            if self._search is not None and self._search.takes(request.scope):
-                body = await held.enter_async_context(self._receive_body(request))
-                return await self._search.answer(bytes(body))
-            self._check_address(request.scope)
+            if self._search is not None and (scope["method"], scope["raw_path"], scope["query_string"]) == SEARCH:
+                return await _search_response(self._search, await held.enter_async_context(self._receive_body(request)))
+            self._check_address(scope)
             body = await held.enter_async_context(self._receive_body(request))
             forwarded = await self._filter(body)
             body.clear()
@@ -306,7 +299,9 @@ class StreamResponse(Response):
                     if self._received > MAX_ANSWER_BYTES:
                         log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
                         return
-                    await _send_chunk(send, self._redaction.redact(chunk))
+                    if chunk:
+                        redacted = self._redaction.redact(chunk)
+                        await send({"type": "http.response.body", "body": redacted, "more_body": True})
         except (httpx.RequestError, TimeoutError) as error:
             log.warning("The model server's answer was interrupted: %s", type(error).__name__)
             return
@@ -335,11 +330,6 @@ async def _body(request: Request) -> bytearray:
 
 def _too_long() -> Refusal:
     return Refusal(413, f"a request may have at most {MAX_REQUEST_BYTES} bytes")
-
-
-async def _send_chunk(send: Send, chunk: bytes) -> None:
-    if chunk:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
 async def _until_disconnect(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:

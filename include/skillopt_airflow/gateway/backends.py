@@ -29,7 +29,7 @@ class HttpClients:
 
     def __init__(self, timeout: float) -> None:
         limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS))
-        self._open = partial(httpx.AsyncClient, timeout=limits, verify=_trusted(), headers=UNPACKED)
+        self._open = partial(httpx.AsyncClient, timeout=limits, verify=trusted(), headers=UNPACKED)
         self._all: list[httpx.AsyncClient] = []
         self._idle: list[httpx.AsyncClient] = []
 
@@ -40,7 +40,11 @@ class HttpClients:
             httpx.TransportError: no response.
             httpx.DecodingError: the response is compressed.
         """
-        client = self._idle.pop() if self._idle else self._new_client()
+        if self._idle:
+            client = self._idle.pop()
+        else:
+            client = self._open()
+            self._all.append(client)
         try:
             response = await client.send(client.build_request(method, url, **request), stream=True)
         except BaseException:
@@ -55,11 +59,6 @@ class HttpClients:
     async def aclose(self) -> None:
         for client in self._all:
             await client.aclose()
-
-    def _new_client(self) -> httpx.AsyncClient:
-        client = self._open()
-        self._all.append(client)
-        return client
 
 
 def is_unpacked(response: httpx.Response) -> bool:
@@ -85,7 +84,7 @@ class _Stream(httpx.AsyncByteStream):
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def trusted() -> ssl.SSLContext:
     """Return the trusted certificates. Cached, because reading them takes longer than a request."""
     return httpx.create_ssl_context()
 
@@ -104,29 +103,19 @@ class EntraToken:
             return await asyncio.to_thread(self.fetch)
 
     def fetch(self) -> str:
-        """Return the token.
-
-        Raises:
-            ModelConnectionError: the identity has no token.
-        """
+        """Return the token. Raises ModelConnectionError if the identity has none."""
         from azure.core.exceptions import AzureError
+        from azure.identity import AzureCliCredential, ManagedIdentityCredential, get_bearer_token_provider
 
         try:
             if self._source is None:
-                self._source = _source(self._identity)
+                uses_cli, client_id = self._identity.kind == "cli", self._identity.client_id
+                credential = AzureCliCredential() if uses_cli else ManagedIdentityCredential(client_id=client_id)
+                self._source = get_bearer_token_provider(credential, self._identity.scope)
             return self._source()
         # A workload identity without a client ID raises ValueError.
         except (AzureError, ValueError) as error:
             raise ModelConnectionError(f"no token for Azure: {error}") from error
-
-
-def _source(identity: AzureIdentity) -> Callable[[], str]:
-    """Return a function that caches the token and renews it some minutes before it expires."""
-    from azure.identity import AzureCliCredential, ManagedIdentityCredential, get_bearer_token_provider
-
-    if identity.kind == "cli":
-        return get_bearer_token_provider(AzureCliCredential(), identity.scope)
-    return get_bearer_token_provider(ManagedIdentityCredential(client_id=identity.client_id), identity.scope)
 
 
 PASSED_HEADERS = ("accept", "anthropic-version")
@@ -137,11 +126,9 @@ OnToken = Callable[[str], None]
 
 class Backend(Protocol):
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Send one request. The body of the returned answer is still unread.
+        """Send a request in the upstream's wire format, and return the answer with an unread body.
 
-        Args:
-            body: a request in the upstream's wire format.
-            headers: the client's headers. Only a few are forwarded, and no credentials.
+        Only a few of the client's headers are forwarded, and no credentials.
 
         Raises:
             httpx.TransportError: no answer.
@@ -155,9 +142,7 @@ def export_upstream(upstream: Upstream) -> JsonObject:
     """Return the upstream with its secrets, for a gateway in another process. Write it only to a pipe.
 
     An Azure identity belongs to this machine, so the document has its token instead, which lasts about an hour.
-
-    Raises:
-        ModelConnectionError: the identity has no token.
+    Raises ModelConnectionError if the identity has none.
     """
     return _with_tokens(upstream).dump_with_secrets()
 

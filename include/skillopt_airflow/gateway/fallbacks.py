@@ -17,7 +17,7 @@ import httpx
 from skillopt_airflow.core.values.types import JsonObject
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat, count
 from skillopt_airflow.gateway.backends import Backend, HttpBackend, OnToken, ignore_token
-from skillopt_airflow.gateway.one_try import Outcome, RateLimit, Reply, ask
+from skillopt_airflow.gateway.one_try import RateLimit, Reply, ask
 from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.remaining_budget import BudgetSpent, GatewaySettings
 from skillopt_airflow.gateway.upstream import Upstream
@@ -81,11 +81,9 @@ def tokens_of(text: bytes, wire_format: WireFormat) -> Tokens:
 
 
 def estimate_tokens(request: bytes, streamed: int, seen: Tokens, wire_format: WireFormat) -> Tokens:
-    """Return an estimate for a call whose answer was interrupted.
+    """Return an estimate for a call whose answer was interrupted after `streamed` bytes and the tokens `seen`.
 
-    Args:
-        streamed: bytes of the answer so far. If 0, the estimate is the request's token limit.
-        seen: tokens that the provider reported so far.
+    Without any bytes, it's the request's token limit.
     """
     document: JsonObject = json.loads(request)
     allowed = count(document, *wire_format.limits)
@@ -127,7 +125,6 @@ class _Route:
     backend: Backend
     limit: RateLimit
     closed_until: float = 0.0
-    """Calls skip this server until then, because all tries of a call failed here."""
 
 
 class Provider:
@@ -159,12 +156,12 @@ class Provider:
     async def send(self, call: Call) -> None:
         """Make the call and store its result in `call`. Then call `finish`, and close the rest of a stream.
 
-        Raises:
-            BudgetSpent: the budget allows no more calls.
+        Raises BudgetSpent if the budget allows no more calls.
         """
         try:
             async with asyncio.timeout(self.patience):
-                routes = self._open_routes()
+                now = time.monotonic()
+                routes = [route for route in self._routes if route.closed_until <= now] or self._routes
                 for route in routes:
                     call.reply = await self._tries(route, call, is_last=route is routes[-1])
                     if not call.reply.retryable:
@@ -195,9 +192,13 @@ class Provider:
         call.model = route.upstream.model
         call.end = partial(route.limit.end, call.client, began, "failed", None)
         call.reply = await ask(route.backend, call.body, call.headers, route.upstream.wire_format, self._call_timeout)
-        call.end = partial(route.limit.end, call.client, began, *self._rate_feedback(call.reply))
+        asked = call.reply.retry_after
+        pause = None if asked is None else min(asked, self._call_timeout)
+        call.end = partial(route.limit.end, call.client, began, call.reply.outcome, pause)
         if call.reply.retryable:
-            lost = _lost_tokens(call, route.upstream.wire_format)
+            timed_out, wire_format = call.reply.failure == "timeout", route.upstream.wire_format
+            reported = tokens_of(call.reply.body, wire_format)
+            lost = estimate_tokens(call.body, 0, NO_TOKENS, wire_format) if timed_out else reported
             call.lost += lost
             self.finish(call, lost)
         return call.reply
@@ -215,41 +216,18 @@ class Provider:
             self._left = self._left.minus(calls=-1)
             raise
 
-    def _rate_feedback(self, reply: Reply) -> tuple[Outcome, float | None]:
-        """Return the reply's outcome for the rate limit, and the pause that the server asks for."""
-        if reply.overloaded:
-            asked = reply.retry_after
-            return "overloaded", None if asked is None else min(asked, self._call_timeout)
-        return "failed" if reply.retryable else "answered", None
-
     def _pause(self, reply: Reply, number: int, *, is_last: bool) -> float:
         """Return the longer of an exponential pause with jitter and Retry-After, at most a try's timeout."""
-        is_open_ended = reply.overloaded and reply.retry_after is None
+        is_open_ended = reply.outcome == "overloaded" and reply.retry_after is None
         # Don't delay the switch to the next server.
         growth = OVERLOAD_GROWTH if is_open_ended and is_last else GROWTH
         backoff: float = FIRST_PAUSE * growth ** (number - 1) * random.uniform(1.0, 1.5)  # noqa: S311
         asked = 0.0 if reply.retry_after is None else reply.retry_after
         return min(max(backoff, asked), self._call_timeout)
 
-    def _open_routes(self) -> list[_Route]:
-        now = time.monotonic()
-        return [route for route in self._routes if route.closed_until <= now] or self._routes
-
-
-def _lost_tokens(call: Call, wire_format: WireFormat) -> Tokens:
-    """Return the tokens of a failed try: those that it reports, or an estimate after a timeout."""
-    if call.reply.failure == "timeout":
-        return estimate_tokens(call.body, 0, NO_TOKENS, wire_format)
-    return tokens_of(call.reply.body, wire_format)
-
 
 def open_backend(upstream: Upstream, timeout: float, on_token: OnToken = ignore_token) -> Backend:
-    """Return the backend of an upstream, without its fallbacks.
-
-    Args:
-        timeout: time limit of one try, in seconds.
-        on_token: called before each try with the identity's token.
-    """
+    """Return an upstream's backend, without its fallbacks. `on_token` gets the identity's token before each try."""
     if upstream.provider:
         from skillopt_airflow.gateway.translation import TranslatingBackend
 

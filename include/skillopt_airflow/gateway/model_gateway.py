@@ -2,19 +2,19 @@
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, aclosing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import uvicorn
+from anyio.from_thread import start_blocking_portal
 from anyio.to_thread import current_default_thread_limiter
 
 from skillopt_airflow.core.errors import SandboxError, SkillOptError
 from skillopt_airflow.core.values.types import ModelCall
-from skillopt_airflow.gateway.app import GatewayApp, SearchRoute
+from skillopt_airflow.gateway.app import GatewayApp
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.remaining_budget import GatewaySettings
 from skillopt_airflow.gateway.upstream import Upstream
@@ -39,8 +39,7 @@ class ModelGateway:
     connections and request bytes, so that no client can use up another one's.
 
     Args:
-        upstream: the model server, with its credentials and fallbacks.
-        address: address to listen at while it runs; None if there is none but those of `listening`.
+        address: address to listen at while it runs, in addition to those of `listening`.
         on_call: called from the server's thread for every call that was sent to the provider.
         settings: the fields of `GatewaySettings`.
     """
@@ -58,25 +57,24 @@ class ModelGateway:
         self._upstream = upstream
         self._address = address
         self._on_call = on_call
-        self._search = None if search is None else SearchRoute(search)
-        self._ready: Future[None] = Future()
-        self._servers: dict[Future[None], uvicorn.Server] = {}
+        self._search = search
+        self._serving: set[Future[None]] = set()
+        self._checking = asyncio.Lock()
 
     def __enter__(self) -> Self:
         """Start, and listen at the address if there is one.
 
-        Raises:
-            SandboxError: the address is unavailable, or the provider's client cannot be created.
+        Raises SandboxError if the address is unavailable, or the provider's client cannot be created.
         """
-        self._thread = threading.Thread(target=self._run, name="model-gateway", daemon=True)
-        self._thread.start()
-        try:
-            self._ready.result()
-        except Exception as failure:
-            reason = str(failure) if isinstance(failure, SkillOptError) else repr(failure)
-            raise SandboxError(f"the model gateway did not start: {reason}") from failure
         with ExitStack() as stack:
-            stack.callback(self._stop)
+            self._portal = stack.enter_context(start_blocking_portal(name="model-gateway"))
+            try:
+                self._provider = self._portal.call(self._open_provider)
+            except Exception as failure:
+                reason = str(failure) if isinstance(failure, SkillOptError) else repr(failure)
+                raise SandboxError(f"the model gateway did not start: {reason}") from failure
+            stack.callback(self._portal.call, self._provider.aclose)
+            stack.callback(lambda: wait(self._serving.copy()))
             if self._address is not None:
                 stack.enter_context(self.listening(self._address, self._settings.share))
             self._exits = stack.pop_all()
@@ -89,15 +87,14 @@ class ModelGateway:
     def listening(self, address: Address, items: int) -> Iterator[None]:
         """Accept calls at another address within the block, for a sandbox with that many items at the same time.
 
-        Raises:
-            SandboxError: the address is unavailable.
+        Raises SandboxError if the address is unavailable.
         """
         listener = listen(address)
         shared = (self._upstream, self._provider, self._settings, self._on_call, self._checking, self._search)
         server = uvicorn.Server(_config(GatewayApp(*shared), SPARE_CONNECTIONS + 2 * items))
-        serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listener]), self._loop)
-        self._servers[serving] = server
-        serving.add_done_callback(self._servers.pop)
+        serving = self._portal.start_task_soon(server.serve, [listener])
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
         try:
             yield
         finally:
@@ -105,27 +102,11 @@ class ModelGateway:
             if isinstance(address, Path):
                 address.unlink(missing_ok=True)
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
-            if self._ready.done():
-                raise
-            self._ready.set_exception(error)
-
-    async def _serve(self) -> None:
-        self._loop, self._ended, self._checking = asyncio.get_running_loop(), asyncio.Event(), asyncio.Lock()
-        async with aclosing(Provider(self._upstream, self._settings)) as self._provider:
-            # Blocking clients, such as Bedrock's, need one of these threads per call.
-            threads = current_default_thread_limiter()
-            threads.total_tokens = max(threads.total_tokens, self._settings.share)
-            self._ready.set_result(None)
-            await self._ended.wait()
-
-    def _stop(self) -> None:
-        wait(list(self._servers))
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
+    async def _open_provider(self) -> Provider:
+        # Blocking clients, such as Bedrock's, need one of these threads per call.
+        threads = current_default_thread_limiter()
+        threads.total_tokens = max(threads.total_tokens, self._settings.share)
+        return Provider(self._upstream, self._settings)
 
 
 def _config(app: GatewayApp, connections: int) -> uvicorn.Config:
@@ -150,10 +131,8 @@ def _config(app: GatewayApp, connections: int) -> uvicorn.Config:
 def listen(address: Address) -> socket.socket:
     """Listen at an address. Any user of a container may connect to a unix socket.
 
-    Replaces the socket file of a killed gateway.
-
-    Raises:
-        SandboxError: the address is unavailable, for example because its path is too long.
+    Replaces the socket file of a killed gateway. Raises SandboxError if the address is unavailable, for example because
+    its path is too long.
     """
     listener = socket.socket(socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET, socket.SOCK_STREAM)
     try:

@@ -145,8 +145,11 @@ class Reply:
     """The reason for the failure."""
 
     @property
-    def overloaded(self) -> bool:
-        return self.status in OVERLOADED
+    def outcome(self) -> Outcome:
+        """The result for the rate limit."""
+        if self.status in OVERLOADED:
+            return "overloaded"
+        return "failed" if self.retryable else "answered"
 
     @property
     def retryable(self) -> bool:
@@ -160,9 +163,7 @@ async def ask(backend: Backend, body: bytes, headers: httpx.Headers, wire_format
     try:
         async with asyncio.timeout_at(deadline):
             return await _fetch(backend, body, headers, wire_format, deadline)
-    except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-        return Reply(failure="unreachable", why=f"cannot be reached ({type(error).__name__})")
-    except (TimeoutError, httpx.TimeoutException):
+    except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout):
         return Reply(failure="timeout", why=f"did not answer within {seconds:g} s")
     except (FormatError, httpx.DecodingError) as error:
         return Reply(failure="garbage", why=f"sent an invalid answer: {error}")

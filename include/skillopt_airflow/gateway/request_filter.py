@@ -42,13 +42,7 @@ def filter_request(request: JsonObject, wire_format: WireFormat, limit: int = DE
     """Return the request with only the allowed fields of its wire format.
 
     It is serialized again, so that the provider and this module read the same fields, even if a name occurs twice.
-
-    Args:
-        wire_format: has the allowed fields.
-        limit: maximum tokens of an answer. Larger limits in the request are lowered.
-
-    Raises:
-        FormatError: a field's type or value isn't allowed, or a string isn't valid Unicode.
+    Token limits above `limit` are lowered. Raises FormatError if a field isn't allowed, or text isn't valid Unicode.
     """
     try:
         allowed: JsonObject = _validator(wire_format).validate_python(request, strict=True)

@@ -19,8 +19,7 @@ from pydantic import Field, ValidationError
 
 from skillopt_airflow.core.errors import ConfigError, SandboxError
 from skillopt_airflow.core.values.documents import flaws
-from skillopt_airflow.core.values.types import ModelCall
-from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.model_gateway import Address, ModelGateway
 from skillopt_airflow.gateway.remaining_budget import ENDED, GatewaySettings
 from skillopt_airflow.gateway.upstream import Upstream
 
@@ -43,7 +42,11 @@ def main() -> None:
     try:
         address = _address(options.listen)
         document = sys.stdin.buffer.readline() if options.config is None else options.config.read_bytes()
-        _serve(_read(document), address, lifeline=options.config is None and document.endswith(b"\n"))
+        config = ServeConfig.model_validate_json(document)
+        _serve(config, address, lifeline=options.config is None and document.endswith(b"\n"))
+    except ValidationError as error:
+        # The error itself quotes the document's secrets.
+        parser.exit(2, f"the gateway's document: {flaws(error)}\n")
     except (ConfigError, SandboxError, OSError) as error:
         parser.exit(2, f"{error}\n")
 
@@ -59,7 +62,7 @@ def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bo
     settings = {name: value for name, value in config if name not in ("upstream", "proxies")}
     if isinstance(address, Path) and address.is_socket() and config.allowance.is_limited:
         raise SandboxError(f"{address}: left by a killed gateway, which may have spent its part of the budget")
-    with ModelGateway(config.upstream, address, on_call=_write_call, **settings):
+    with ModelGateway(config.upstream, address, on_call=lambda call: _write_line(call.model_dump_json()), **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - the parent waits for this line
         stopped.wait()
     _write_line(ENDED.decode())
@@ -72,24 +75,13 @@ def _wait_for_eof(stopped: threading.Event) -> None:
     stopped.set()
 
 
-def _write_call(call: ModelCall) -> None:
-    _write_line(call.model_dump_json())
-
-
 def _write_line(line: str) -> None:
     # A single write, so that lines of different threads don't mix.
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def _read(document: bytes) -> ServeConfig:
-    try:
-        return ServeConfig.model_validate_json(document)
-    except ValidationError as error:
-        raise ConfigError(f"the gateway's document: {flaws(error)}") from None
-
-
-def _address(text: str) -> Path | tuple[str, int]:
+def _address(text: str) -> Address:
     if text.startswith("unix:"):
         return Path(text.removeprefix("unix:"))
     host, _, port = text.rpartition(":")

@@ -7,20 +7,14 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Annotated, Any, Literal, cast
 
 import httpx
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel, FailFast, Field, JsonValue, ValidationError
 from pydantic_ai.direct import model_request
-from pydantic_ai.exceptions import (
-    ModelAPIError,
-    ModelHTTPError,
-    ModelRequestTimeout,
-    ModelTimeoutError,
-    UserError,
-)
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, ModelRequestTimeout, ModelTimeoutError, UserError
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -38,7 +32,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers import Provider, infer_provider_class
-from pydantic_ai.settings import ModelSettings, ToolChoice
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from skillopt_airflow.core.config.sampling import translated_budget
@@ -51,12 +45,11 @@ from skillopt_airflow.gateway.backends import error_response
 from skillopt_airflow.gateway.upstream import ADDRESS_ARGUMENTS, Upstream
 
 FINISH_REASONS = {Status.TRUNCATED: "length", Status.REFUSED: "content_filter"}
-SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
 
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 """Exceptions of AWS's and Google's clients if neither the connection nor the environment has credentials."""
-MAX_KEPT, MAX_KEPT_CHARS = 10_000, 16 * 1024 * 1024
-"""Limits for the stored answers with tool calls, whose thinking is part of the next request."""
+MAX_KEPT_CHARS = 16 * 1024 * 1024
+"""Limit for the stored answers with tool calls, whose thinking is part of the next request."""
 CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key"})
 NO_ADDRESS = "its provider has no default address. Set the URL of the server as its host"
 
@@ -112,15 +105,13 @@ class ChatMessage(BaseModel):
             for piece in self.content
         ]
 
-    @property
-    def calls(self) -> Sequence[ToolCall]:
-        return () if self.tool_calls is None else self.tool_calls
-
 
 class Function(BaseModel):
+    """A function with the fields of pydantic-ai's ToolDefinition."""
+
     name: str
     description: str | None = None
-    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+    parameters_json_schema: dict[str, Any] = Field({"type": "object", "properties": {}}, validation_alias="parameters")
     strict: bool | None = None
 
 
@@ -130,15 +121,12 @@ class Tool(BaseModel):
 
 
 class NamedTool(BaseModel):
-    """The tool that the model has to use."""
-
     function: NamedFunction
 
 
 class ResponseFormat(BaseModel):
-    """The format of the answer. Schemas aren't supported."""
-
     type: Literal["text"]
+    """Schemas aren't supported."""
 
 
 class ChatRequest(BaseModel):
@@ -161,27 +149,19 @@ class ChatRequest(BaseModel):
     stream: Literal[False] | None = None
 
     def settings(self) -> ModelSettings:
-        settings: dict[str, Any] = {name: getattr(self, name) for name in SAME_NAMES}
+        settings = self.model_dump(include={"temperature", "top_p", "seed", "parallel_tool_calls"})
         settings["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         settings["stop_sequences"] = [self.stop] if isinstance(self.stop, str) else self.stop
         settings["thinking"] = self._thinking()
-        settings["tool_choice"] = self._tool_choice()
+        choice = self.tool_choice
+        settings["tool_choice"] = [choice.function.name] if isinstance(choice, NamedTool) else choice
         budget = self.chat_template_kwargs.get("thinking_budget")
         settings |= translated_budget(budget if isinstance(budget, int) else None)
         return cast("ModelSettings", {name: value for name, value in settings.items() if value is not None})
 
     def parameters(self) -> ModelRequestParameters:
-        functions = [tool.function for tool in self.tools or ()]
         return ModelRequestParameters(
-            function_tools=[
-                ToolDefinition(
-                    name=function.name,
-                    description=function.description,
-                    parameters_json_schema=function.parameters,
-                    strict=function.strict,
-                )
-                for function in functions
-            ]
+            function_tools=[ToolDefinition(**tool.function.model_dump()) for tool in self.tools or ()]
         )
 
     def _thinking(self) -> bool | str | None:
@@ -190,26 +170,18 @@ class ChatRequest(BaseModel):
         switch = self.chat_template_kwargs.get("enable_thinking")
         return switch if isinstance(switch, bool) else None
 
-    def _tool_choice(self) -> ToolChoice:
-        return [self.tool_choice.function.name] if isinstance(self.tool_choice, NamedTool) else self.tool_choice
-
 
 def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
     """Return pydantic-ai's messages. All messages between two answers become one request."""
     turns: list[ModelMessage] = []
-    request: list[ModelRequestPart] = []
     tool_names: dict[str, str] = {}
-    for message in messages:
-        if message.role != "assistant":
-            request.append(_request_part(message, tool_names))
+    for is_answer, group in groupby(messages, key=lambda message: message.role == "assistant"):
+        if not is_answer:
+            turns.append(ModelRequest(parts=[_request_part(message, tool_names) for message in group]))
             continue
-        if request:
-            turns.append(ModelRequest(parts=request))
-            request = []
-        turns.append(_response(message))
-        tool_names |= {call.id: call.function.name for call in message.calls}
-    if request:
-        turns.append(ModelRequest(parts=request))
+        for message in group:
+            turns.append(_response(message))
+            tool_names |= {call.id: call.function.name for call in message.tool_calls or ()}
     return turns
 
 
@@ -255,7 +227,10 @@ def _request_part(message: ChatMessage, tool_names: dict[str, str]) -> ModelRequ
 
 def _response(message: ChatMessage) -> ModelResponse:
     parts = [TextPart(message.text)] if message.text else []
-    calls = [ToolCallPart(call.function.name, call.function.arguments, tool_call_id=call.id) for call in message.calls]
+    calls = [
+        ToolCallPart(call.function.name, call.function.arguments, tool_call_id=call.id)
+        for call in message.tool_calls or ()
+    ]
     return ModelResponse(parts=[*parts, *calls])
 
 
@@ -288,7 +263,7 @@ class TranslatingBackend:
         if "max_retries" not in self._model.unsupported_settings:
             settings["max_retries"] = 0
         opening = _opening(request.messages)
-        turns = [self._with_thinking(turn, opening) for turn in conversation(request.messages)]
+        turns = [self._thought.get(_thinking_key(turn, opening), turn) for turn in conversation(request.messages)]
         try:
             response = await model_request(
                 self._model, turns, model_settings=settings, model_request_parameters=request.parameters()
@@ -301,9 +276,8 @@ class TranslatingBackend:
             return error_response(400, str(error))
         except Exception as error:  # noqa: BLE001 - a client of any provider
             if type(error).__name__ in NO_CREDENTIALS:
-                conn_id = self._upstream.conn_id
-                reason = f"connection {conn_id} has no credentials, and the environment has none"
-                return error_response(401, f"{reason}: {error}")
+                reason = "has no credentials, and the environment has none"
+                return error_response(401, f"connection {self._upstream.conn_id} {reason}: {error}")
             return error_response(502, f"the provider's client returned no answer: {error!r}")
         clean_parts(response.parts)
         status = ending_status((response.provider_details or {}).get("finish_reason"), response.finish_reason)
@@ -317,19 +291,15 @@ class TranslatingBackend:
         async with self._model:
             pass
 
-    def _with_thinking(self, turn: ModelMessage, opening: str) -> ModelMessage:
-        key = _thinking_key(turn, opening) if isinstance(turn, ModelResponse) else None
-        return turn if key is None else self._thought.get(key, turn)
-
     def _keep_thinking(self, response: ModelResponse, opening: str) -> None:
         key = _thinking_key(response, opening)
         # Gemini's signatures are in the details of the tool calls.
         thought = any(isinstance(part, ThinkingPart) or part.provider_details for part in response.parts)
-        if key is not None and thought:
+        if key and thought:
             self._forget(key)
             self._thought[key] = response
             self._kept_chars += len(str(response.parts))
-            while len(self._thought) > MAX_KEPT or self._kept_chars > MAX_KEPT_CHARS:
+            while self._kept_chars > MAX_KEPT_CHARS:
                 self._forget(next(iter(self._thought)))
 
     def _forget(self, key: str) -> None:
@@ -351,34 +321,28 @@ def translated_model(upstream: Upstream, timeout: float) -> Model:
 def provider_model(conn_id: str, name: str, arguments: Mapping[str, Any]) -> Model:
     """Return pydantic-ai's model `provider:name` with the URL and credentials of these arguments only.
 
-    Raises:
-        ModelConnectionError: the provider isn't installed, refuses the arguments, or would use the environment's.
+    Raises ModelConnectionError if the provider isn't installed, refuses the arguments, or would use the environment's.
     """
     has_url = not set(arguments).isdisjoint(ADDRESS_ARGUMENTS)
     own_keys = sorted({"aws_access_key_id", "profile_name"}.intersection(arguments))
     if own_keys and "api_key" not in arguments and (variable := "AWS_BEARER_TOKEN_BEDROCK") in os.environ:
         raise ModelConnectionError(f"connection {conn_id}: {variable} would replace its {own_keys[0]}. Unset it")
     try:
-        return accept_unnamed_endings(
-            infer_model(
-                name, lambda named: without_environment(infer_provider_class(named)(**arguments), has_url=has_url)
-            )
+        model = infer_model(
+            name, lambda named: without_environment(infer_provider_class(named)(**arguments), has_url=has_url)
         )
     except Exception as error:
         reason = str(error) if isinstance(error, UserError | ImportError) else f"{type(error).__name__}: {error}"
         if "base_url" in reason and not has_url:
             reason = NO_ADDRESS
         raise ModelConnectionError(f"connection {conn_id}: {reason}") from error
+    return accept_unnamed_endings(model)
 
 
 def without_environment(provider: Provider[Any], *, has_url: bool) -> Provider[Any]:
     """Return the provider without the account headers that OpenAI's SDK reads from the environment.
 
-    Args:
-        has_url: whether the connection sets the URL.
-
-    Raises:
-        UserError: the environment would replace the key, or set the URL.
+    Raises UserError if the environment would replace the key, or set the URL that the connection doesn't.
     """
     for client in vars(provider).values():
         headers = getattr(client, "_custom_headers", {})
@@ -418,14 +382,14 @@ def _opening(messages: Sequence[ChatMessage]) -> str:
     return hashlib.sha256(b"".join(message.model_dump_json().encode() for message in first)).hexdigest()
 
 
-def _thinking_key(response: ModelResponse, opening: str) -> str | None:
-    """Return a unique key of a turn with tool calls; None without any.
+def _thinking_key(turn: ModelMessage, opening: str) -> str:
+    """Return a unique key of a turn with tool calls; empty without any.
 
     The calls' IDs aren't enough, because some models restart them in each conversation.
     """
-    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    calls = [part for part in turn.parts if isinstance(part, ToolCallPart)]
     fields = [(call.tool_call_id, call.tool_name, call.args_as_json_str()) for call in calls]
-    return opening + json.dumps(fields) if fields else None
+    return opening + json.dumps(fields) if fields else ""
 
 
 def _provider_error(error: ModelAPIError) -> httpx.Response:

@@ -10,16 +10,15 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from ssl import SSLContext
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import httpx
-from pydantic import BaseModel, Field, JsonValue, SecretStr, TypeAdapter
+from pydantic import AliasChoices, BaseModel, Field, JsonValue, SecretStr, TypeAdapter
 
 from skillopt_airflow.core.config.resource_groups import MAX_PAUSE, TRIES, TRY_SECONDS
 from skillopt_airflow.core.values.types import Value
-from skillopt_airflow.gateway.backends import UNPACKED, is_unpacked
+from skillopt_airflow.gateway.backends import UNPACKED, is_unpacked, trusted
 from skillopt_airflow.gateway.one_try import retry_after
 from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.tasks.corpus import FoundDocument
@@ -40,43 +39,29 @@ class SearchUpstream(Value):
     """Empty for a server without keys."""
 
 
-class _SearXNGResult(BaseModel):
+class _Result(BaseModel):
+    """A result with the fields of all kinds of servers."""
+
     url: str
     title: str = ""
+    date: str | None = Field(None, validation_alias=AliasChoices("publishedDate", "page_age", "published_date"))
+    raw_content: str | None = None
     content: str | None = None
-    publishedDate: str | None = None  # noqa: N815 - the server's own name
-
-
-class _SearXNGAnswer(BaseModel):
-    results: list[_SearXNGResult]
-
-
-class _BraveResult(BaseModel):
-    url: str
-    title: str = ""
     description: str | None = None
-    page_age: str | None = None
+
+    @property
+    def document(self) -> FoundDocument:
+        text = self.raw_content or self.content or self.description or ""
+        return FoundDocument(title=self.title, url=self.url, date=self.date or "", text=text[:MAX_TEXT_CHARS])
 
 
-class _BraveResults(BaseModel):
-    results: list[_BraveResult] = []
+class _Answer(BaseModel):
+    results: list[_Result]
 
 
 class _BraveAnswer(BaseModel):
-    web: _BraveResults = _BraveResults()
+    web: _Answer = _Answer(results=[])
     """Missing without results."""
-
-
-class _TavilyResult(BaseModel):
-    url: str
-    title: str = ""
-    content: str = ""
-    raw_content: str | None = None
-    published_date: str | None = None
-
-
-class _TavilyAnswer(BaseModel):
-    results: list[_TavilyResult]
 
 
 @dataclass(frozen=True)
@@ -86,35 +71,14 @@ class SearchServer:
     path: str
     parameters: Callable[[str, int], Mapping[str, Any]]
     """Function of the query and the number of results."""
-    headers: Callable[[str], Mapping[str, str]]
+    headers: Callable[[str], dict[str, str]]
     """Function of the key."""
-    results: Callable[[Any], list[FoundDocument]]
-    """Parses an answer; raises pydantic's ValidationError."""
     hints: Mapping[int, str]
     """Advice for an administrator, by HTTP status."""
+    results: Callable[[Any], list[_Result]] = lambda answer: _Answer.model_validate(answer).results
+    """Parses an answer; raises pydantic's ValidationError."""
     posts: bool = False
     """True if the parameters are a JSON body instead of a query string."""
-
-
-def _of_searxng(answer: Any) -> list[FoundDocument]:
-    return [
-        FoundDocument(title=one.title, url=one.url, date=one.publishedDate or "", text=one.content or "")
-        for one in _SearXNGAnswer.model_validate(answer).results
-    ]
-
-
-def _of_brave(answer: Any) -> list[FoundDocument]:
-    return [
-        FoundDocument(title=one.title, url=one.url, date=one.page_age or "", text=one.description or "")
-        for one in _BraveAnswer.model_validate(answer).web.results
-    ]
-
-
-def _of_tavily(answer: Any) -> list[FoundDocument]:
-    return [
-        FoundDocument(title=one.title, url=one.url, date=one.published_date or "", text=one.raw_content or one.content)
-        for one in _TavilyAnswer.model_validate(answer).results
-    ]
 
 
 SEARCH_SERVERS: Mapping[SearchKind, SearchServer] = {
@@ -123,7 +87,6 @@ SEARCH_SERVERS: Mapping[SearchKind, SearchServer] = {
         path="/search",
         parameters=lambda query, most: {"q": query, "format": "json"},
         headers=lambda key: {"authorization": f"Bearer {key}"} if key else {},
-        results=_of_searxng,
         hints={403: "list json below search.formats in its settings.yml"},
     ),
     "brave": SearchServer(
@@ -131,15 +94,14 @@ SEARCH_SERVERS: Mapping[SearchKind, SearchServer] = {
         path="/res/v1/web/search",
         parameters=lambda query, most: {"q": query, "count": most, "text_decorations": "false"},
         headers=lambda key: {"x-subscription-token": key},
-        results=_of_brave,
         hints={401: "give its key as the connection's password", 422: "give its key as the connection's password"},
+        results=lambda answer: _BraveAnswer.model_validate(answer).web.results,
     ),
     "tavily": SearchServer(
         address="https://api.tavily.com",
         path="/search",
         parameters=lambda query, most: {"query": query, "max_results": most, "include_raw_content": True},
         headers=lambda key: {"authorization": f"Bearer {key}"},
-        results=_of_tavily,
         hints={401: "give its key as the connection's password"},
         posts=True,
     ),
@@ -184,7 +146,6 @@ class WebSearch:
     memory: SearchMemory
     left: int
     """Remaining searches."""
-    tls: SSLContext = field(default_factory=httpx.create_ssl_context)
 
     def __post_init__(self) -> None:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -230,7 +191,7 @@ class WebSearch:
             except (TimeoutError, httpx.HTTPError) as error:
                 status, why = 0, f"did not answer ({type(error).__name__})"
         hint = SEARCH_SERVERS[self.upstream.kind].hints.get(status, "")
-        raise SearchError(f"connection {self.upstream.conn_id}: the search server {why}{hint and f'; {hint}'}")
+        raise self._error(f"the search server {why}{hint and f'; {hint}'}")
 
     async def _wait(self, pause: float) -> None:
         """Wait for the pause, and after a 429 until the server accepts requests; add up to 100% jitter."""
@@ -240,40 +201,34 @@ class WebSearch:
     async def _request(self, query: str) -> tuple[int, float | None, bytes]:
         """Return the status, the seconds that the server asks to wait, and the body."""
         server, upstream = SEARCH_SERVERS[self.upstream.kind], self.upstream
-        parameters = server.parameters(query, MAX_RESULTS)
+        parameters, key = server.parameters(query, MAX_RESULTS), upstream.api_key.get_secret_value()
         async with (
-            httpx.AsyncClient(verify=self.tls, timeout=TRY_SECONDS) as client,
+            httpx.AsyncClient(verify=trusted(), timeout=TRY_SECONDS) as client,
             client.stream(
                 "POST" if server.posts else "GET",
                 upstream.base_url.rstrip("/") + server.path,
                 params=None if server.posts else parameters,
                 json=parameters if server.posts else None,
-                headers={
-                    "accept": "application/json",
-                    **UNPACKED,
-                    **server.headers(upstream.api_key.get_secret_value()),
-                },
+                headers=UNPACKED | server.headers(key) | {"accept": "application/json"},
             ) as response,
         ):
             if not is_unpacked(response):
-                raise SearchError(
-                    f"connection {upstream.conn_id}: the answer is compressed, although the request forbids it"
-                )
+                raise self._error("the answer is compressed, although the request forbids it")
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > MAX_ANSWER_BYTES:
-                    raise SearchError(
-                        f"connection {upstream.conn_id}: the answer has more than {MAX_ANSWER_BYTES} bytes"
-                    )
+                    raise self._error(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
             return response.status_code, retry_after(response), self._redaction.redact(bytes(body))
 
     def _read(self, body: bytes) -> list[FoundDocument]:
         try:
-            results = SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[:MAX_RESULTS]
-            return [one.model_copy(update={"text": one.text[:MAX_TEXT_CHARS]}) for one in results]
+            results = SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))
+            return [one.document for one in results[:MAX_RESULTS]]
         except ValueError:
-            raise SearchError(
-                f"connection {self.upstream.conn_id}: the answer isn't a {self.upstream.kind} server's. Check the "
-                "connection's host and `kind` in its extra"
+            raise self._error(
+                f"the answer isn't a {self.upstream.kind} server's. Check the connection's host and `kind` in its extra"
             ) from None
+
+    def _error(self, message: str) -> SearchError:
+        return SearchError(f"connection {self.upstream.conn_id}: {message}")

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from skillopt_airflow.core.config.resource_groups import ModelGroup
 
 
-KIND = "kind"
 CREATE = (
     'type \'http\', the server\'s URL as host, its key as password, and {"kind": "searxng"}, '
     '{"kind": "brave"} or {"kind": "tavily"} as extra'
@@ -40,25 +39,18 @@ CREATE = (
 
 
 def search_upstream(connection: Any) -> SearchUpstream:
-    """Return the search server of an Airflow connection.
-
-    Raises:
-        ConfigError: a field is missing or invalid.
-    """
+    """Return the search server of an Airflow connection. Raises ConfigError if a field is missing or invalid."""
     conn_id, extra = connection.conn_id, connection.extra_dejson
-    kind = extra.get(KIND) if isinstance(extra, Mapping) else None
+    kind = extra.get("kind") if isinstance(extra, Mapping) else None
     if connection.conn_type != "http" or kind not in get_args(SearchKind):
         raise ConfigError(f"search.conn_id: connection {conn_id} isn't a search server. Set {CREATE}")
     host = connection.host or ""
     if host and "://" not in host:
         port = f":{connection.port}" if connection.port else ""
         host = f"{connection.schema or 'https'}://{host}{port}"
-    server = SEARCH_SERVERS[cast("SearchKind", kind)]
-    address = host or server.address
+    url, key = host or SEARCH_SERVERS[cast("SearchKind", kind)].address, SecretStr(connection.password or "")
     try:
-        return SearchUpstream(
-            conn_id=conn_id, kind=kind, base_url=address, api_key=SecretStr(connection.password or "")
-        )
+        return SearchUpstream(conn_id=conn_id, kind=kind, base_url=url, api_key=key)
     except ValidationError:
         raise ConfigError(
             f"search.conn_id: connection {conn_id} has no usable host. Set the URL of the {kind} server, such as "
@@ -72,8 +64,7 @@ GENERIC = "pydanticai"
 def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "chat") -> Upstream:
     """Return the server of a target's calls, in the wire format of the harness.
 
-    Raises:
-        ModelConnectionError: the connection or a fallback is missing or invalid, or lacks the harness's wire format.
+    Raises ModelConnectionError if the connection or a fallback is missing or invalid, or lacks the wire format.
     """
     first, *others = [for_harness(harness, connection, upstream_of(connection)) for connection in chain(conn_id, model)]
     for other in others:
@@ -88,8 +79,7 @@ def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "cha
 def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
     """Return the wire format of a connection; None if requests are translated or a fallback has another format.
 
-    Raises:
-        ModelConnectionError: as `target_upstream`.
+    Raises ModelConnectionError, as `target_upstream`.
     """
     upstreams = [upstream_of(connection) for connection in chain(conn_id, model)]
     dialects = {None if upstream.provider else upstream.dialect for upstream in upstreams}
@@ -97,11 +87,7 @@ def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
 
 
 def optimizer_model(conn_id: str, model: str | None) -> "Model":
-    """Return the pydantic-ai model of a connection and its fallbacks (any `pydanticai*` type).
-
-    Raises:
-        ModelConnectionError: the connection or a fallback is missing or invalid.
-    """
+    """Return the pydantic-ai model of a connection and its fallbacks. Raises ModelConnectionError."""
     from pydantic_ai.models.fallback import FallbackModel
 
     from skillopt_airflow.models.model_errors import is_unavailable
@@ -126,8 +112,7 @@ def exists(conn_id: str) -> bool:
 
 def host(conn_id: str) -> str:
     """Return the connection's host; empty for the provider's default URL."""
-    url: str | None = _airflow_connection(conn_id).host
-    return "" if url is None else url
+    return _airflow_connection(conn_id).host or ""
 
 
 def check_optimizer(model: "ModelGroup") -> None:

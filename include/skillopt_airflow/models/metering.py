@@ -70,11 +70,12 @@ class MeteredModel:
         self,
         model: Model,
         on_call: Callable[[ModelCall], None],
-        role: Role,
         settings: JsonObject,
-        max_attempts: int,
-        redact: Callable[[str], str],
+        *,
         begin: Callable[[], None] | None = None,
+        max_attempts: int = 1,
+        role: Role = "target",
+        redact: Callable[[str], str] = str,
     ) -> None:
         self.role = role
         self._redact = redact
@@ -186,12 +187,9 @@ def price_of(
     if not name:
         return None
     sample, moment = Usage(input_tokens=SAMPLE_TOKENS, output_tokens=SAMPLE_TOKENS), at or datetime.now(UTC)
+    seller: Any = {"provider_api_url": host} if host else {"provider_id": provider}
     try:
-        price = (
-            calc_price(sample, name, provider_api_url=host, genai_request_timestamp=moment)
-            if host
-            else calc_price(sample, name, provider_id=provider, genai_request_timestamp=moment)
-        )
+        price = calc_price(sample, name, genai_request_timestamp=moment, **seller)
     except LookupError:
         return None
     # Some models have no price for text, which must not count as free.

@@ -39,7 +39,6 @@ def project_error(error: Exception, subject: str, tools: bool, limit: int | None
     """Return the project's error for one of `FAILURES`.
 
     Args:
-        subject: the caller and its model, for the message.
         tools: whether the request asked for a tool call.
         limit: our token limit, if any.
         answered: whether a valid response was received.

@@ -50,11 +50,8 @@ _BAD_SAMPLE = re.compile(
 def answer_hooks(kind: type[BaseModel], tool: str | None, limit: int | None) -> Hooks[None]:
     """Return the agent's hooks that parse an answer, or ask again.
 
-    They also accept a tool call that the model wrote as text, even if the text was cut after it.
-
-    Args:
-        tool: the output tool's name, or None without tools.
-        limit: our token limit, if any.
+    They also accept a tool call that the model wrote as text, even if the text was cut after it. `tool` is the output
+    tool's name, if any, and `limit` our token limit, if any.
     """
 
     async def read(ctx: Any, *, output_context: Any, output: str | JsonObject) -> str | JsonObject:
@@ -174,10 +171,7 @@ class PydanticAIOptimizer(MeteredModel):
 
     Args:
         on_call: called after every call, once per request.
-        settings: see `sampling_settings`. Without them, only the token limit is set.
         max_attempts: tries per call. boto3 always makes five.
-        role: role in the usage table, such as judge.
-        redact: see `MeteredModel`.
         output: form of the answers; `auto` uses tools until the server refuses them.
         thinking_tokens: tokens for thinking, added to the answer's limit.
     """
@@ -195,7 +189,8 @@ class PydanticAIOptimizer(MeteredModel):
         output: OutputForm = "auto",
         thinking_tokens: int = 0,
     ) -> None:
-        super().__init__(model, on_call, role, {} if settings is None else settings, max_attempts, redact, begin)
+        settings = {} if settings is None else settings
+        super().__init__(model, on_call, settings, begin=begin, max_attempts=max_attempts, role=role, redact=redact)
         self._max_attempts = max_attempts
         self._output = output
         self._thinking_tokens = thinking_tokens

@@ -166,8 +166,7 @@ def client_arguments(connection: ModelConnection, provider: Any) -> dict[str, st
 def translated_upstream(connection: ModelConnection, arguments: Mapping[str, Any]) -> Upstream:
     """Return the upstream of a provider for which the gateway translates requests with pydantic-ai.
 
-    Raises:
-        ModelConnectionError: an argument can't be sent to the gateway's process.
+    Raises ModelConnectionError if an argument can't be sent to the gateway's process.
     """
     try:
         text = json.dumps(arguments)
@@ -186,11 +185,7 @@ def translated_upstream(connection: ModelConnection, arguments: Mapping[str, Any
 
 
 def for_harness(harness: HarnessName, connection: ModelConnection, upstream: Upstream) -> Upstream:
-    """Return the connection's upstream in the wire format of a harness.
-
-    Raises:
-        ModelConnectionError: the server doesn't support that format.
-    """
+    """Return the upstream in a harness's wire format. Raises ModelConnectionError if the server doesn't support it."""
     dialect = HARNESSES[harness].wire_format
     if dialect is None or dialect == upstream.dialect:
         return upstream
@@ -207,11 +202,7 @@ def for_harness(harness: HarnessName, connection: ModelConnection, upstream: Ups
 
 
 def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
-    """Check that the target's requests have a field for each setting.
-
-    Raises:
-        ConfigError: with the key and a remedy.
-    """
+    """Raise ConfigError, with the key and a remedy, unless the target's requests have a field for each setting."""
     if HARNESSES[model.harness].is_cli and model.temperature is not None:
         raise ConfigError(
             f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it. Unset "
@@ -224,11 +215,7 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
 def check_thinking(upstream: Upstream, role: str, model: ModelGroup) -> None:
     """Check that requests have fields for the thinking settings, and that Anthropic's API gets no temperature.
 
-    Args:
-        role: prefix of the knobs' names: `optimizer_`, or empty for the target.
-
-    Raises:
-        ConfigError: with the key and a remedy.
+    `role` is the prefix of the knobs' names: `optimizer_`, or empty for the target. Raises ConfigError.
     """
     effort: Effort | None = getattr(model, f"{role}reasoning_effort")
     temperature = getattr(model, f"{role}temperature")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 UNAVAILABLE_STATUSES = (502, 503, 504)
 """A proxy's answers while its server starts."""
 CHECK_SECONDS = 20.0
-JSON_CONTENT = {"content-type": "application/json"}
 
 
 def check(conn_id: str, model: str | None = None) -> None:
@@ -55,7 +54,7 @@ def _check_path(server: Upstream, harness: HarnessName) -> None:
     import httpx
 
     try:
-        response = _request(server, _empty_request(server))
+        response = _request(server, calls_model=True)
     except httpx.HTTPError as error:
         raise ModelUnreachable(f"connection {server.conn_id}: no model server answers ({error})") from error
     if response.status_code in (404, 405):
@@ -82,7 +81,7 @@ def _check(connection: ModelConnection, upstream: Upstream) -> None:
         response = _request(upstream)
         if response.status_code in (403, *UNAVAILABLE_STATUSES):
             # The key may have no right to list the models, or the proxy no route to the list.
-            response = _request(upstream, _empty_request(upstream))
+            response = _request(upstream, calls_model=True)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         problem = connection.error(f"no model server answers at {connection.host} ({error}); correct its host")
         is_url = not isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol)
@@ -105,20 +104,17 @@ def _check(connection: ModelConnection, upstream: Upstream) -> None:
         raise ModelUnavailable(str(problem))
 
 
-def _request(upstream: Upstream, body: bytes | None = None) -> "httpx.Response":
-    """Return the response to one call, or to a request for the list of models without a body."""
+def _request(upstream: Upstream, *, calls_model: bool = False) -> "httpx.Response":
+    """Return the response to a call without a prompt, or to a request for the list of models."""
     import asyncio
 
     from skillopt_airflow.gateway.backends import HttpBackend
 
     async def send() -> "httpx.Response":
         async with aclosing(HttpBackend(upstream, CHECK_SECONDS)) as backend:
-            response = await (backend.list_models() if body is None else backend.send(body, JSON_CONTENT))
+            empty = json.dumps({"model": upstream.model}).encode()
+            response = await (backend.send(empty, {}) if calls_model else backend.list_models())
             await response.aclose()
             return response
 
     return asyncio.run(send())
-
-
-def _empty_request(server: Upstream) -> bytes:
-    return json.dumps({"model": server.model}).encode()

@@ -1,6 +1,6 @@
 """The target model outside a sandbox: plain replies to conversations, with one usage row per request."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from pydantic_ai import Agent
@@ -15,13 +15,12 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
-from pydantic_ai.models import Model
 
 from skillopt_airflow.core.config.sampling import without_thinking
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.values.pictures import Part, Picture, Pictures, message_parts
 from skillopt_airflow.core.values.text import storable
-from skillopt_airflow.core.values.types import JsonObject, Message, ModelCall
+from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.core.wire_formats.wire_format import taking_turns
 from skillopt_airflow.models.metering import MeteredModel
 
@@ -29,24 +28,8 @@ from skillopt_airflow.models.metering import MeteredModel
 class PydanticAITarget(MeteredModel):
     """A `Target` with a pydantic-ai model, whose client makes `max_attempts` tries per call."""
 
-    def __init__(
-        self,
-        model: Model,
-        on_call: Callable[[ModelCall], None],
-        settings: JsonObject,
-        *,
-        begin: Callable[[], None] | None = None,
-        max_attempts: int = 1,
-        redact: Callable[[str], str] = str,
-    ) -> None:
-        super().__init__(model, on_call, "target", settings, max_attempts, redact, begin)
-
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
-        """Return the reply to a conversation that ends with a user's message.
-
-        Raises:
-            ModelError: the provider didn't answer.
-        """
+        """Return the reply to a conversation that ends with a user's message. Raises ModelError without an answer."""
         *history, (_, question) = message_parts(taking_turns(messages), pictures)
         agent: Agent[None, str] = Agent(self._model, output_type=str, model_settings=self._settings)
         with self._metered(stage) as metered:

@@ -29,12 +29,7 @@ class MergedPatch(ModelAnswer):
 
 
 def aggregate(
-    optimizer: Optimizer,
-    skill: str,
-    patches: Sequence[Patch],
-    merge_batch_size: int,
-    workers: int,
-    meta_skill: str,
+    optimizer: Optimizer, skill: str, patches: Sequence[Patch], merge_batch_size: int, workers: int, meta_skill: str
 ) -> Patch:
     """Merge failure and success patches separately, in parallel, `merge_batch_size` per call; then merge the results.
 
@@ -82,12 +77,11 @@ def merge(
     )
     try:
         answer = optimizer.ask("merge", load_prompt("merge"), prompt, MergedPatch)
+        united, flaws = _united(answer.edits, edits, SkillDocument(skill))
+        if not united:
+            raise ModelOutputError("the answer has no edit with a known source")
     except ModelOutputError as error:
         return Patch(edits=without_duplicates(edits), fallback=fallback_text(f"merge {priority}", [str(error)]))
-    united, flaws = _united(answer.edits, edits, SkillDocument(skill))
-    if edits and not united:
-        reason = "the answer has no edit with a known source"
-        return Patch(edits=without_duplicates(edits), fallback=fallback_text(f"merge {priority}", [reason]))
     return Patch(edits=united, fallback=fallback_text(f"merge {priority}", flaws))
 
 

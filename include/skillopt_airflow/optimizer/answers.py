@@ -6,6 +6,7 @@ from typing import get_origin
 
 from pydantic import BaseModel, Field, model_validator
 
+from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.text import flaw_of_text, plain, visible
 from skillopt_airflow.core.values.types import SEPARATOR
@@ -67,6 +68,12 @@ def flaw_of(text: str, most: int) -> str:
     return f"has {len(text):,} characters, {most:,} are allowed" if len(text) > most else flaw_of_text(text)
 
 
+def check_text(what: str, text: str, most: int) -> None:
+    """Raise ModelOutputError, which names `what`, if an answer's text isn't usable."""
+    if flaw := flaw_of(text, most):
+        raise ModelOutputError(f"{what} {flaw}")
+
+
 def flaw_of_note(text: str) -> str:
     """Return the reason to keep a text out of the appendix, or an empty string."""
     # Two harmless lines could form a marker together.
@@ -105,10 +112,5 @@ class ReadyAnswer(ModelAnswer):
 
 
 def check_answers(optimizer: Optimizer) -> None:
-    """Ask for one structured answer; any answer that fits its schema passes.
-
-    Raises:
-        ModelOutputError: no answer fits the schema.
-        ModelError: the provider didn't answer.
-    """
+    """Ask for one structured answer. Raises ModelError without any, and ModelOutputError if none fits its schema."""
     optimizer.ask("preflight", load_prompt("preflight"), "Are you ready?", ReadyAnswer)

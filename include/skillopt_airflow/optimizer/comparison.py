@@ -12,14 +12,14 @@ from skillopt_airflow.core.values.documents import Document
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.pictures import NO_SIZES, PictureSize, PictureSizes
 from skillopt_airflow.core.values.skill import without_markers
-from skillopt_airflow.core.values.types import Edit, Message, Rollout, Score, UnitInterval, Value
+from skillopt_airflow.core.values.types import Edit, Message, Patch, Rollout, Score, UnitInterval, Value
 from skillopt_airflow.optimizer.answers import (
     MAX_MEMORY_CHARS,
     MAX_SENTENCES_CHARS,
     ModelAnswer,
+    check_text,
     clipped,
     fallback_text,
-    flaw_of,
 )
 from skillopt_airflow.optimizer.sections import Question, ask_fitting, load_prompt, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import Piece, Quote, as_quotes, conversation, quotes_section
@@ -61,12 +61,8 @@ class Comparison(Document):
     unscored: int = 0
 
     @property
-    def size(self) -> int:
-        return sum(map(len, (self.improved, self.regressed, self.persistent_failure, self.stable_success)))
-
-    @property
     def empty(self) -> bool:
-        return self.size == 0
+        return not (self.improved or self.regressed or self.persistent_failure or self.stable_success)
 
 
 _TITLES: dict[OutcomeGroup, str] = {
@@ -95,15 +91,10 @@ def compare(
 
     Items without a score under both skills are only counted.
     """
-    groups: dict[OutcomeGroup, list[ComparedItem]] = {group: [] for group in _SEEN["mixed"]}
-    unscored = 0
-    for item_id in item_ids:
-        found = _compared(item_id, before, after, sizes)
-        if found is None:
-            unscored += 1
-        else:
-            groups[found[0]].append(found[1])
-    return Comparison(unscored=unscored, **{group: tuple(groups[group]) for group in _SEEN[policy]})
+    compared = [_compared(item_id, before, after, sizes) for item_id in item_ids]
+    scored = [one for one in compared if one is not None]
+    groups = {group: tuple(item for of, item in scored if of == group) for group in _SEEN[policy]}
+    return Comparison(unscored=len(compared) - len(scored), **groups)
 
 
 def comparison_section(comparison: Comparison, room: int) -> str:
@@ -179,14 +170,6 @@ def _group(before: Score, after: Score) -> OutcomeGroup:
 REGION = "SLOW_UPDATE"
 
 
-class Guidance(Value):
-    """The new text of the region, and the reason. If it is the previous text, `fallback` gives the cause."""
-
-    text: str
-    reason: str = ""
-    fallback: str = ""
-
-
 class GuidanceAnswer(ModelAnswer):
     """The answer of a slow_update call."""
 
@@ -196,13 +179,13 @@ class GuidanceAnswer(ModelAnswer):
 
 def slow_update(
     optimizer: Optimizer, skill: str, previous: str, guidance: str, comparison: Comparison, room: int
-) -> Guidance:
-    """Ask for new guidance; return the current one if nothing can be compared or the answer is unusable.
+) -> Patch:
+    """Ask for new guidance, as an edit of its region in a call of at most `room` characters.
 
-    `guidance` is the current text of the region, `room` the limit of the call in characters.
+    The edit has the current text, `guidance`, if nothing can be compared or the answer is unusable.
     """
     if comparison.empty:
-        return Guidance(text=guidance, reason="the comparison holds no item to learn from")
+        return _guidance_patch(guidance, "the comparison holds no item to learn from")
     first = prompt_of(compared_skills(skill, previous), section("guidance", guidance))
     question = Question(
         "slow_update",
@@ -211,15 +194,12 @@ def slow_update(
     )
     try:
         answer, _ = ask_fitting(optimizer, question, min(room, MAX_ROOM), GuidanceAnswer)
+        check_text("the guidance", without_markers(answer.guidance), MAX_MEMORY_CHARS)
     except ModelOutputError as error:
-        return Guidance(text=guidance, fallback=fallback_text("slow_update", [str(error)]))
-    flaw = flaw_of(without_markers(answer.guidance), MAX_MEMORY_CHARS)
-    if flaw:
-        return Guidance(text=guidance, fallback=fallback_text("slow_update", [f"the guidance {flaw}"]))
-    return Guidance(text=answer.guidance.strip(), reason=clipped(answer.reason, MAX_SENTENCES_CHARS))
+        return _guidance_patch(guidance).also(fallback_text("slow_update", [str(error)]))
+    return _guidance_patch(answer.guidance.strip(), clipped(answer.reason, MAX_SENTENCES_CHARS))
 
 
-def guidance_edit(guidance: Guidance) -> Edit:
-    return Edit(
-        op="region", anchor=REGION, content=guidance.text, rationale=guidance.reason, minibatches=("slow-update",)
-    )
+def _guidance_patch(text: str, reason: str = "") -> Patch:
+    edit = Edit(op="region", anchor=REGION, content=text, rationale=reason, minibatches=("slow-update",))
+    return Patch(edits=(edit,))

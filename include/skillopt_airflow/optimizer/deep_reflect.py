@@ -4,12 +4,10 @@ import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pydantic import Field
-
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.values.model_protocols import Optimizer, Target
 from skillopt_airflow.core.values.pictures import Pictures
-from skillopt_airflow.core.values.types import Message, Rollout, SourceType, Value
+from skillopt_airflow.core.values.types import Message, Rollout, SourceType
 from skillopt_airflow.optimizer.answers import (
     MAX_MEMORY_CHARS,
     MAX_SENTENCES_CHARS,
@@ -20,20 +18,6 @@ from skillopt_airflow.optimizer.answers import (
 from skillopt_airflow.optimizer.reflect import by_outcome
 from skillopt_airflow.optimizer.sections import Question, ask_fitting, load_prompt, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, ItemNumber, item_ids_of, numbers_of, trajectories_section
-
-
-class Questions(Value):
-    """Questions by item id; `fallback` lists the flaws of the optimizer's answer, or is empty."""
-
-    by_item: dict[str, str] = Field(default_factory=dict)
-    fallback: str = ""
-
-
-class FollowUps(Value):
-    """The target's answers by item id; `fallback` lists the unanswered questions, or is empty."""
-
-    by_item: dict[str, FollowUp] = Field(default_factory=dict)
-    fallback: str = ""
 
 
 class ProposedQuestion(ModelAnswer):
@@ -60,10 +44,13 @@ def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str
     return tuple(chosen)
 
 
-def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], room: int) -> Questions:
-    """Ask the optimizer for at most one question per item, in a call of at most `room` characters."""
+def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], room: int) -> tuple[dict[str, str], str]:
+    """Ask the optimizer for at most one question per item, in a call of at most `room` characters.
+
+    Returns the questions by item id, and a fallback with the flaws of the answer, which may be empty.
+    """
     if not rollouts:
-        return Questions()
+        return {}, ""
     first, numbers = section("skill", skill), numbers_of(rollouts)
     question = Question(
         "deep_reflect",
@@ -73,7 +60,7 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], roo
     try:
         answer, _ = ask_fitting(optimizer, question, room, QuestionsAnswer)
     except ModelOutputError as error:
-        return Questions(fallback=fallback_text("deep_reflect", [str(error)]))
+        return {}, fallback_text("deep_reflect", [str(error)])
     by_item: dict[str, str] = {}
     flaws: list[str] = []
     for proposed in answer.questions:
@@ -84,45 +71,33 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout], roo
             flaws.append(f"the question about item {proposed.item} {flaw}")
         else:
             by_item.setdefault(item_ids[0], proposed.question.strip())
-    return Questions(by_item=by_item, fallback=fallback_text("deep_reflect", flaws))
+    return by_item, fallback_text("deep_reflect", flaws)
 
 
 def follow_ups(
-    target: Target,
-    rollouts: Sequence[Rollout],
-    asked: Mapping[str, str],
-    workers: int,
-    pictures: Mapping[str, Pictures],
-) -> FollowUps:
-    """Ask the target all questions, `workers` at a time; the fallback lists those without a useful answer.
+    target: Target, rollouts: Sequence[Rollout], asked: Mapping[str, str], pictures: Mapping[str, Pictures]
+) -> tuple[dict[str, FollowUp], str]:
+    """Ask the target all questions at the same time; `rollouts` may include other items.
 
-    `rollouts` may include other items, and `pictures` may lack items without pictures.
+    Returns the useful answers by item id, and a fallback that lists the other questions, which may be empty.
     """
 
     def answer(rollout: Rollout) -> tuple[str, str]:
-        item_id = rollout.trajectory.item_id
-        return _answered(target, rollout, asked[item_id], pictures.get(item_id, {}))
+        """Return the answer, and the reason to reject it, which may be empty."""
+        trajectory = rollout.trajectory
+        messages = [*trajectory.messages, Message(role="user", content=asked[trajectory.item_id])]
+        try:
+            text = target.ask("follow_up", messages, pictures.get(trajectory.item_id, {}))
+        except ModelError as error:
+            return "", str(error)
+        flaw = flaw_of(text, MAX_MEMORY_CHARS)
+        return text, f"the answer {flaw}" if flaw else ""
 
-    chosen = [rollout for rollout in rollouts if rollout.trajectory.item_id in asked]
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        answers = list(pool.map(answer, chosen))
-    by_item: dict[str, FollowUp] = {}
-    flaws: list[str] = []
-    for rollout, (text, flaw) in zip(chosen, answers, strict=True):
-        item_id = rollout.trajectory.item_id
-        if flaw:
-            flaws.append(f"{item_id}: {flaw}")
-        else:
-            by_item[item_id] = FollowUp(question=asked[item_id], answer=text)
-    return FollowUps(by_item=by_item, fallback=fallback_text("follow_up", flaws))
-
-
-def _answered(target: Target, rollout: Rollout, question: str, pictures: Pictures) -> tuple[str, str]:
-    """Return the answer, and the reason to reject it or an empty string."""
-    asked = [*rollout.trajectory.messages, Message(role="user", content=question)]
-    try:
-        answer = target.ask("follow_up", asked, pictures)
-    except ModelError as error:
-        return "", str(error)
-    flaw = flaw_of(answer, MAX_MEMORY_CHARS)
-    return answer, f"the answer {flaw}" if flaw else ""
+    chosen = {rollout.trajectory.item_id: rollout for rollout in rollouts if rollout.trajectory.item_id in asked}
+    with ThreadPoolExecutor(max(1, len(chosen))) as pool:
+        answers = dict(zip(chosen, pool.map(answer, chosen.values()), strict=True))
+    flaws = [f"{item_id}: {flaw}" for item_id, (_, flaw) in answers.items() if flaw]
+    by_item = {
+        item_id: FollowUp(question=asked[item_id], answer=text) for item_id, (text, flaw) in answers.items() if not flaw
+    }
+    return by_item, fallback_text("follow_up", flaws)

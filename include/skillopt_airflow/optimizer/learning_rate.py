@@ -36,7 +36,9 @@ def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, m
 
     None means no limit. At most one rewrite of the whole body is selected.
     """
-    most = _most(patch.edits, budget)
+    most = len(patch.edits) if budget is None else budget
+    if any(edit.op == "rewrite" for edit in patch.edits):
+        most = min(most, 1)
     if len(patch.edits) <= most:
         return patch
     if most == 0:
@@ -46,24 +48,13 @@ def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, m
     )
     try:
         answer = optimizer.ask("rank", load_prompt("rank"), prompt, Ranking)
+        if not any(0 <= index < len(patch.edits) for index in answer.order):
+            raise ModelOutputError("the answer names none of the edits")
     except ModelOutputError as error:
-        return _by_rule(patch, most, str(error))
-    if not any(0 <= index < len(patch.edits) for index in answer.order):
-        return _by_rule(patch, most, "the answer names none of the edits")
+        by_support = sorted(patch.edits, key=lambda edit: -edit.support_count)
+        chosen = patch.model_copy(update={"edits": tuple(by_support[:most])})
+        return chosen.also(fallback_text("rank", [str(error)]))
     return patch.model_copy(update={"edits": _in_order(patch.edits, answer.order)[:most]})
-
-
-def by_support(edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    return tuple(sorted(edits, key=lambda edit: -edit.support_count))
-
-
-def _most(edits: Sequence[Edit], budget: int | None) -> int:
-    most = len(edits) if budget is None else budget
-    return min(most, 1) if any(edit.op == "rewrite" for edit in edits) else most
-
-
-def _by_rule(patch: Patch, budget: int, reason: str) -> Patch:
-    return patch.model_copy(update={"edits": by_support(patch.edits)[:budget]}).also(fallback_text("rank", [reason]))
 
 
 def _in_order(edits: Sequence[Edit], order: Sequence[int]) -> tuple[Edit, ...]:
@@ -113,12 +104,11 @@ def learning_rate(
     )
     try:
         answer = optimizer.ask("learning_rate", load_prompt("learning_rate"), prompt, RateAnswer)
+        if not 0 <= answer.learning_rate <= most:
+            # The number can have more digits than Python prints.
+            raise ModelOutputError(f"a rate {'below 0' if answer.learning_rate < 0 else f'above {most}'}")
     except ModelOutputError as error:
         return ChosenRate(rate=most, fallback=fallback_text("learning_rate", [str(error)]))
-    if not 0 <= answer.learning_rate <= most:
-        # The number can have more digits than Python prints.
-        flaw = f"a rate {'below 0' if answer.learning_rate < 0 else f'above {most}'}"
-        return ChosenRate(rate=most, fallback=fallback_text("learning_rate", [flaw]))
     return ChosenRate(rate=answer.learning_rate, reason=clipped(answer.reason, MAX_SENTENCES_CHARS))
 
 

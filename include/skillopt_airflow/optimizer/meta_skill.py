@@ -9,7 +9,7 @@ from skillopt_airflow.core.gate.decision import Action
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Edit, Patch, Value
-from skillopt_airflow.optimizer.answers import MAX_MEMORY_CHARS, ModelAnswer, fallback_text, flaw_of
+from skillopt_airflow.optimizer.answers import MAX_MEMORY_CHARS, ModelAnswer, check_text, fallback_text
 from skillopt_airflow.optimizer.comparison import MAX_ROOM, Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import (
@@ -65,13 +65,6 @@ def meta_reflect(optimizer: Optimizer, skill: str, epoch_steps: Sequence[EpochSt
     return Patch(edits=tuple(edits), fallback=fallback_text("meta_reflect", flaws))
 
 
-class Memory(Value):
-    """The memory for later optimizer calls. If it is the previous one, `fallback` gives the cause."""
-
-    text: str
-    fallback: str = ""
-
-
 class MemoryAnswer(ModelAnswer):
     """The answer of a meta_skill call."""
 
@@ -86,14 +79,14 @@ def meta_skill(
     comparison: Comparison,
     epoch_steps: Sequence[EpochStep],
     room: int,
-) -> Memory:
+) -> tuple[str, str]:
     """Ask for a new memory; return the current one if there is nothing to learn or the answer is unusable.
 
     `skill` and `previous` are the last skills of this and the previous epoch, `room` is the limit of the call in
-    characters.
+    characters. The second return value is a fallback with the answer's flaw, which may be empty.
     """
     if comparison.empty and not epoch_steps:
-        return Memory(text=memory)
+        return memory, ""
     first = prompt_of(compared_skills(skill, previous), section("memory", memory))
     last = epoch_steps_section(epoch_steps)
 
@@ -104,9 +97,7 @@ def meta_skill(
     question = Question("meta_skill", load_prompt("meta_skill"), prompt_in)
     try:
         answer, _ = ask_fitting(optimizer, question, min(room, MAX_ROOM), MemoryAnswer)
+        check_text("the memory", answer.memory, MAX_MEMORY_CHARS)
     except ModelOutputError as error:
-        return Memory(text=memory, fallback=fallback_text("meta_skill", [str(error)]))
-    flaw = flaw_of(answer.memory, MAX_MEMORY_CHARS)
-    if flaw:
-        return Memory(text=memory, fallback=fallback_text("meta_skill", [f"the memory {flaw}"]))
-    return Memory(text=answer.memory.strip())
+        return memory, fallback_text("meta_skill", [str(error)])
+    return answer.memory.strip(), ""

@@ -70,10 +70,9 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
         return "has no anchor"
     if has_marker(anchor):
         return "has the marker of a protected region in its anchor"
-    if anchor.strip() and skill.find(anchor) is None:
-        in_region = any(anchor in skill.text[span.start : span.end] for span in skill.protected)
-        if in_region:
-            return "has its anchor in a protected region"
+    regions = (skill.text[span.start : span.end] for span in skill.protected)
+    if anchor.strip() and skill.find(anchor) is None and any(anchor in region for region in regions):
+        return "has its anchor in a protected region"
     return flaw_of_text(edit.content) or flaw_of_text(edit.rationale)
 
 

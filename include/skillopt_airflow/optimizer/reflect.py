@@ -2,11 +2,11 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -312,60 +312,41 @@ class _Analyst:
         return prompt_of(*first, outcomes_section(self.minibatch.rollouts, room - sum(map(len, first))))
 
     def _usable(self, answer: Answer) -> Patch:
-        if isinstance(answer, Rewriting):
-            return self._rewritten(answer)
+        edits, edit_flaws = self._edits(answer)
+        patterns, pattern_flaws = _without_flaws(
+            "failure pattern",
+            () if isinstance(answer, BriefReflection) else answer.failure_patterns,
+            lambda pattern: flaw_of(pattern.description, MAX_SENTENCES_CHARS),
+        )
         takes_notes = self.rules.skill_aware_appendix_source in ("both", self.minibatch.source_type)
-        notes = answer.notes if isinstance(answer, SkillAwareReflection) and takes_notes else ()
-        named_patterns = answer.failure_patterns if isinstance(answer, Reflection) else ()
-        kept, edit_flaws = sift(answer.edits, SkillDocument(self.context.skill), self.context.budget)
-        patterns, pattern_flaws = self._patterns(named_patterns)
-        kept_notes, note_flaws = _notes(notes, self.minibatch)
+        proposed = answer.notes if isinstance(answer, SkillAwareReflection) and takes_notes else ()
+        notes, note_flaws = _without_flaws("note", proposed, flaw_of_note)
         return Patch(
-            edits=tuple(map(self._edit, kept)),
-            failure_patterns=patterns,
-            notes=kept_notes,
+            edits=tuple(edits),
+            failure_patterns=tuple(
+                FailurePattern(description=pattern.description, item_ids=item_ids_of(self.numbers, pattern.items))
+                for pattern in patterns
+            ),
+            notes=tuple(Note(text=one_line(text), minibatch=self.minibatch.name) for text in notes),
             fallback=fallback_text(self.name, [*edit_flaws, *pattern_flaws, *note_flaws]),
         )
 
-    def _edit(self, proposed: NumberedEdit) -> Edit:
-        item_ids = item_ids_of(self.numbers, proposed.items)
-        return Edit(
-            **proposed.model_dump(exclude={"items"}),
-            source_type=self.minibatch.source_type,
-            minibatches=(self.minibatch.name,),
-            item_ids=item_ids,
-            support_count=max(1, len(item_ids)),
-        )
-
-    def _rewritten(self, answer: Rewriting) -> Patch:
-        patterns, flaws = self._patterns(answer.failure_patterns)
-        # Applying the edit removes the markers and reports it.
-        flaw = flaw_of(without_markers(answer.body), MAX_SKILL_CHARS)
-        if flaw:
-            return Patch(failure_patterns=patterns, fallback=fallback_text(self.name, [f"the body {flaw}", *flaws]))
-        edit = Edit(
-            op="rewrite",
-            content=answer.body,
-            rationale=clipped(answer.rationale, MAX_SENTENCES_CHARS),
-            source_type=self.minibatch.source_type,
-            minibatches=(self.minibatch.name,),
-        )
-        return Patch(edits=(edit,), failure_patterns=patterns, fallback=fallback_text(self.name, flaws))
-
-    def _patterns(self, proposed: Sequence[ProposedPattern]) -> tuple[tuple[FailurePattern, ...], list[str]]:
-        kept: list[FailurePattern] = []
-        flaws: list[str] = []
-        for pattern in proposed[:MAX_ENTRIES]:
-            flaw = flaw_of(pattern.description, MAX_SENTENCES_CHARS)
-            if flaw:
-                flaws.append(f"a failure pattern {flaw}")
-                continue
-            kept.append(
-                FailurePattern(description=pattern.description, item_ids=item_ids_of(self.numbers, pattern.items))
-            )
-        if len(proposed) > MAX_ENTRIES:
-            flaws.append(f"{len(proposed)} failure patterns, {MAX_ENTRIES} are allowed")
-        return tuple(kept), flaws
+    def _edits(self, answer: Answer) -> tuple[list[Edit], list[str]]:
+        """Return the usable edits of an answer, and the flaws of the others."""
+        source = {"source_type": self.minibatch.source_type, "minibatches": (self.minibatch.name,)}
+        if isinstance(answer, Rewriting):
+            # Applying the edit removes the markers and reports it.
+            if flaw := flaw_of(without_markers(answer.body), MAX_SKILL_CHARS):
+                return [], [f"the body {flaw}"]
+            rationale = clipped(answer.rationale, MAX_SENTENCES_CHARS)
+            return [Edit(op="rewrite", content=answer.body, rationale=rationale, **source)], []
+        kept, flaws = sift(answer.edits, SkillDocument(self.context.skill), self.context.budget)
+        edits: list[Edit] = []
+        for proposed in kept:
+            item_ids = item_ids_of(self.numbers, proposed.items)
+            wording, support = proposed.model_dump(exclude={"items"}), max(1, len(item_ids))
+            edits.append(Edit(**wording, **source, item_ids=item_ids, support_count=support))
+        return edits, flaws
 
 
 def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
@@ -380,15 +361,15 @@ def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
     )
 
 
-def _notes(proposed: Sequence[str], minibatch: Minibatch) -> tuple[tuple[Note, ...], list[str]]:
-    kept: list[Note] = []
-    flaws: list[str] = []
-    for text in proposed[:MAX_ENTRIES]:
-        flaw = flaw_of_note(text)
-        if flaw:
-            flaws.append(f"a note {flaw}")
-        else:
-            kept.append(Note(text=one_line(text), minibatch=minibatch.name))
+Entry = TypeVar("Entry")
+
+
+def _without_flaws(
+    kind: str, proposed: Sequence[Entry], flaw_in: Callable[[Entry], str]
+) -> tuple[list[Entry], list[str]]:
+    """Return the usable ones of the first MAX_ENTRIES entries, and the flaws of the others."""
+    entries = [(entry, flaw_in(entry)) for entry in proposed[:MAX_ENTRIES]]
+    flaws = [f"a {kind} {flaw}" for _, flaw in entries if flaw]
     if len(proposed) > MAX_ENTRIES:
-        flaws.append(f"{len(proposed)} notes, {MAX_ENTRIES} are allowed")
-    return tuple(kept), flaws
+        flaws.append(f"{len(proposed)} {kind}s, {MAX_ENTRIES} are allowed")
+    return [entry for entry, flaw in entries if not flaw], flaws

@@ -9,14 +9,14 @@ from skillopt_airflow.core.run.state import StepBuffer
 from skillopt_airflow.core.values.edits import apply_edits, consolidated_edit, note_edits, notes_of
 from skillopt_airflow.core.values.model_protocols import Optimizer
 from skillopt_airflow.core.values.skill import SkillDocument, without_markers
-from skillopt_airflow.core.values.types import Edit, Note, Patch, Value
+from skillopt_airflow.core.values.types import Edit, Note, Patch
 from skillopt_airflow.optimizer.answers import (
     MAX_SENTENCES_CHARS,
     MAX_SKILL_CHARS,
     ModelAnswer,
+    check_text,
     clipped,
     fallback_text,
-    flaw_of,
     flaw_of_note,
     one_line,
 )
@@ -29,13 +29,6 @@ from skillopt_airflow.optimizer.sections import (
     prompt_of,
     section,
 )
-
-
-class Consolidation(Value):
-    """The notes of the appendix; `fallback` lists the flaws of the answer, or is empty."""
-
-    notes: tuple[Note, ...]
-    fallback: str = ""
 
 
 class UnitedNote(ModelAnswer):
@@ -51,38 +44,38 @@ class ConsolidatedNotes(ModelAnswer):
     notes: list[UnitedNote]
 
 
-def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: int) -> Consolidation:
-    """Reduce the notes to `most` if there are more; 0 never consolidates.
+def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: int) -> tuple[Sequence[Note], str]:
+    """Ask for `most` notes that say the same; return them and a fallback with the flaws of the answer.
 
     No note is lost: notes that the answer omits stay unchanged, and all do if the answer doesn't reduce their number.
     """
-    if not 0 < most < len(notes):
-        return Consolidation(notes=tuple(notes))
     prompt = prompt_of(
         section("skill", skill), json_section("notes", [note.text for note in notes]), section("most", str(most))
     )
     try:
         answer = optimizer.ask("consolidate", load_prompt("consolidate"), prompt, ConsolidatedNotes)
     except ModelOutputError as error:
-        return Consolidation(notes=tuple(notes), fallback=fallback_text("consolidate", [str(error)]))
+        return notes, fallback_text("consolidate", [str(error)])
     united, flaws = _united(answer.notes, notes)
     if len(united) > most:
         flaws.append(f"{len(united)} notes are left, {most} are allowed")
-    shorter = len(united) < len(notes)
-    return Consolidation(notes=united if shorter else tuple(notes), fallback=fallback_text("consolidate", flaws))
+    return united if len(united) < len(notes) else notes, fallback_text("consolidate", flaws)
 
 
 def appendix_patch(optimizer: Optimizer, skill: SkillDocument, notes: Sequence[Note], most: int) -> Patch:
-    """Return the new notes as edits of the appendix, which is consolidated if it would have more than `most`."""
+    """Return the new notes as edits of the appendix.
+
+    It is consolidated if it would have more than `most`; 0 means no limit.
+    """
     edits = note_edits(skill, notes)
     if not edits or not 0 < most < len(notes_of(apply_edits(skill, edits)[0])):
         return Patch(edits=edits)
     present = (Note(text=text, minibatch="appendix") for text in notes_of(skill))
-    united = consolidate(optimizer, skill.text, (*present, *notes), most)
-    return Patch(edits=(consolidated_edit(skill, united.notes),), fallback=united.fallback)
+    united, fallback = consolidate(optimizer, skill.text, (*present, *notes), most)
+    return Patch(edits=(consolidated_edit(skill, united),), fallback=fallback)
 
 
-def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[tuple[Note, ...], list[str]]:
+def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[list[Note], list[str]]:
     """Return the answer's notes, then those that it omits, and its flaws."""
     united: list[Note] = []
     flaws: list[str] = []
@@ -100,7 +93,7 @@ def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[tuple[
     left_out = [note for index, note in enumerate(notes) if index not in used]
     if left_out:
         flaws.append(f"not in the answer, so kept: {len(left_out)}")
-    return (*united, *left_out), flaws
+    return [*united, *left_out], flaws
 
 
 class RewrittenBody(ModelAnswer):
@@ -120,15 +113,12 @@ def rewrite(optimizer: Optimizer, skill: str, patch: Patch, buffer: StepBuffer) 
     prompt = prompt_of(section("skill", skill), edits_section(patch.edits), buffer_section(buffer))
     try:
         body = optimizer.ask("rewrite", load_prompt("rewrite"), prompt, RewrittenBody).body
+        # Applying the edit removes the markers and reports it.
+        check_text("the body", without_markers(body), MAX_SKILL_CHARS)
     except ModelOutputError as error:
         return patch.also(fallback_text("rewrite", [str(error)]))
-    # Applying the edit removes the markers and reports it.
-    if flaw := flaw_of(without_markers(body), MAX_SKILL_CHARS):
-        return patch.also(fallback_text("rewrite", [f"the body {flaw}"]))
-    return patch.model_copy(update={"edits": (_of(body, patch.edits),)})
-
-
-def _of(body: str, edits: Sequence[Edit]) -> Edit:
-    reasons = " ".join(edit.rationale for edit in edits if edit.rationale)
+    reasons = " ".join(edit.rationale for edit in patch.edits if edit.rationale)
     wording = Edit(op="rewrite", content=body, rationale=clipped(reasons, MAX_SENTENCES_CHARS))
-    return unite(wording, edits).model_copy(update={"support_count": max(edit.support_count for edit in edits)})
+    support = max(edit.support_count for edit in patch.edits)
+    edit = unite(wording, patch.edits).model_copy(update={"support_count": support})
+    return patch.model_copy(update={"edits": (edit,)})

@@ -53,11 +53,6 @@ class Question(NamedTuple):
     brief: "Question | None" = None
     """The call to make if the answer was cut; None repeats this call with a request for less."""
 
-    @property
-    def when_cut(self) -> "Question":
-        less = self._replace(instructions=self.instructions + load_prompt("shorter"))
-        return less if self.brief is None else self.brief
-
 
 def ask_fitting(
     optimizer: Optimizer,
@@ -69,10 +64,8 @@ def ask_fitting(
 ) -> tuple[Output, bool]:
     """Ask in `room` characters, and halve them each time the provider rejects the prompt for its length.
 
-    If the answer is cut at the token limit, ask once more, with the schema `shorter` if there is one.
-
-    Returns:
-        The answer, and whether it is a second one after a cut.
+    If the answer is cut at the token limit, ask once more, with the schema `shorter` if there is one. Return the
+    answer, and whether it is such a second one.
 
     Raises:
         PromptTooLong: the prompt was rejected, and half of its room is less than `least`.
@@ -92,7 +85,8 @@ def ask_fitting(
         except AnswerCut:
             if cut:
                 raise
-            cut, question = True, question.when_cut
+            less = question._replace(instructions=instructions + load_prompt("shorter"))
+            cut, question = True, less if question.brief is None else question.brief
 
 
 def prompt_of(*sections: str) -> str:
@@ -114,7 +108,9 @@ def budget_section(budget: int | None) -> str:
 
 
 def edits_section(edits: Sequence[Edit]) -> str:
-    return json_section("edits", [{"index": index} | _shown(edit) for index, edit in enumerate(edits)])
+    fields = {"op", "anchor", "content", "rationale", "support_count", "source_type"}
+    shown = [edit.model_dump(mode="json", include=fields) for edit in edits]
+    return json_section("edits", [{"index": index} | edit for index, edit in enumerate(shown)])
 
 
 def buffer_section(buffer: StepBuffer) -> str:
@@ -145,17 +141,10 @@ def _shown_entry(entry: BufferEntry) -> JsonObject:
     return shown | {"failure_patterns": patterns} | edits
 
 
-def _shown(edit: Edit) -> JsonObject:
-    fields = {"op", "anchor", "content", "rationale", "support_count", "source_type"}
-    return edit.model_dump(mode="json", include=fields)
-
-
 class GuidedOptimizer:
-    """An `Optimizer` that adds the benchmark's guidance for a stage to the prompt.
+    """An `Optimizer` that adds the benchmark's guidance to the prompt.
 
-    Args:
-        optimizer: the optimizer to ask.
-        guidance: texts by stage; `reflect` and `merge` apply to all their variants.
+    `guidance` has texts by stage; `reflect` and `merge` apply to all their variants.
     """
 
     def __init__(self, optimizer: Optimizer, guidance: Mapping[str, str]) -> None:

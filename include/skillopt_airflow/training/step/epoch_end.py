@@ -9,7 +9,7 @@ from skillopt_airflow.core.run.timeline import Moment, edit_budget, leaves_memor
 from skillopt_airflow.core.values.edits import EditApplyReport
 from skillopt_airflow.core.values.pictures import sizes
 from skillopt_airflow.core.values.types import ItemRef, JsonObject, Patch, Split
-from skillopt_airflow.optimizer.comparison import Comparison, compare, guidance_edit
+from skillopt_airflow.optimizer.comparison import Comparison, compare
 from skillopt_airflow.optimizer.comparison import slow_update as write_guidance
 from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_skill
 from skillopt_airflow.optimizer.meta_skill import meta_reflect as reflect_on_epoch
@@ -45,13 +45,12 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
             remembered = pool.submit(meta_skill, models.optimizer, *texts, comparison, steps, room)
         if writes_guidance(moment, run.config.optimizer):
             former = skill.region("SLOW_UPDATE") or ""
-            guidance = write_guidance(models.optimizer, skill.text, previous.text, former, comparison, room)
-            log.info("slow update: %s", guidance.reason)
-            patch = Patch(edits=(guidance_edit(guidance),), fallback=guidance.fallback)
+            patch = write_guidance(models.optimizer, skill.text, previous.text, former, comparison, room)
+            log.info("slow update: %s", patch.edits[0].rationale)
         if remembered is not None:
-            memory = remembered.result()
-            store.put_text(run.keys.meta_skill(moment.epoch), memory.text)
-            patch = patch.also(memory.fallback)
+            memory, fallback = remembered.result()
+            store.put_text(run.keys.meta_skill(moment.epoch), memory)
+            patch = patch.also(fallback)
         return propose(run, moment, patch)
 
 

@@ -17,11 +17,11 @@ from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import JsonObject, Patch, Rollout, Score, Split
 from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.optimizer.answers import join_fallbacks
-from skillopt_airflow.optimizer.deep_reflect import FollowUps, follow_ups, probes, questions
+from skillopt_airflow.optimizer.deep_reflect import follow_ups, probes, questions
 from skillopt_airflow.optimizer.learning_rate import learning_rate, select
 from skillopt_airflow.optimizer.reflect import Minibatch, ReflectContext, by_outcome, minibatches, reflect
 from skillopt_airflow.optimizer.rewrite import appendix_patch, rewrite
-from skillopt_airflow.optimizer.transcripts import Exhibits
+from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp
 from skillopt_airflow.training.rollouts.rollout_plan import BATCH_AHEAD, Chunk, PlanKind, chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun, contents, pictures, shown_items
 from skillopt_airflow.training.run.stage_models import Assistants, open_assistants
@@ -87,10 +87,10 @@ def reflect_on_step(
         probed = frozenset(chosen)
 
     def work(minibatch: Minibatch) -> tuple[Minibatch, Patch]:
-        asked = _follow_ups(run, models, context.skill, minibatch, probed)
-        exhibits = Exhibits(asked.by_item, *_pictures(run, minibatch))
+        answers, unanswered = _follow_ups(run, models, context.skill, minibatch, probed)
+        exhibits = Exhibits(answers, *_pictures(run, minibatch))
         patch = reflect(models.optimizer, context, minibatch, optimizer, exhibits)
-        patch = patch.model_copy(update={"fallback": join_fallbacks(asked.fallback, patch.fallback)})
+        patch = patch.model_copy(update={"fallback": join_fallbacks(unanswered, patch.fallback)})
         log.info("%s: %d edits, %d patterns", minibatch.name, len(patch.edits), len(patch.failure_patterns))
         return minibatch, patch
 
@@ -111,13 +111,13 @@ def _scored_samples(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedIte
 
 def _follow_ups(
     run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]
-) -> FollowUps:
-    """Return the target's answers about the probed items, each about its rollout with the lowest score."""
+) -> tuple[dict[str, FollowUp], str]:
+    """Return the target's answers about each probed item's rollout with the lowest score, and a fallback."""
     chosen = [samples[0] for samples in minibatch.items if samples[0].trajectory.item_id in probed]
-    wanted = questions(models.optimizer, skill, chosen, run.prompt_room)
+    asked, flaws = questions(models.optimizer, skill, chosen, run.prompt_room)
     seen = pictures(run, shown_items(run, Split.TRAIN, chosen))
-    answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), seen)
-    return answered.model_copy(update={"fallback": join_fallbacks(wanted.fallback, answered.fallback)})
+    answers, unanswered = follow_ups(models.target, chosen, asked, seen)
+    return answers, join_fallbacks(flaws, unanswered)
 
 
 def _pictures(run: TrainingRun, minibatch: Minibatch) -> tuple[PictureSizes, Mapping[str, Pictures]]:
