@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lint ruff format-check types imports english format lock audit bench real
+.PHONY: help venv up down status demo try instance image clean test nightly python-tests fast-tests slow-tests built-images platform-tests cluster-tests nights-tests lowest-tests lint ruff format-check types imports english format lock audit bench real
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -41,11 +41,14 @@ instance: venv  ## an instance of swebench: REPO=folder BASE=commit FIX=commit O
 	@$(PYTHON) -m benchmarks.swebench.make_instance $(if $(REPO),--repo '$(REPO)') --base '$(BASE)' --fix '$(FIX)' --out '$(OUT)' \
 		$(if $(REQUIREMENTS),--requirements '$(REQUIREMENTS)') $(if $(PROBLEM),--problem '$(PROBLEM)')
 
-image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code, alfworld, gateway or airflow (BASE=image)
-	@$(PYTHON) -m local image $(NAME) $(if $(BASE),--base $(BASE))
+# Whoever only builds images needs a tenth of the packages.
+IMAGE_VENV = $(if $(wildcard $(VENV)/lock-*),$(VENV),.local/image-venv)
+image:  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code, alfworld, gateway or airflow (BASE=image)
+	@local/bootstrap.sh $(IMAGE_VENV) $(if $(filter $(VENV),$(IMAGE_VENV)),requirements-local.txt,docker/image-requirements.txt)
+	@$(IMAGE_VENV)/bin/python -m local image $(NAME) $(if $(BASE),--base $(BASE))
 
-clean: down  ## stop the platform and delete all its data; the virtual environment stays
-	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi
+clean: down  ## stop the platform and delete all its data; the virtual environments stay
+	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name '*venv' -exec rm -rf {} +; fi
 
 test: venv  ## lint beside the tests that need nothing but Python, then those with a Docker engine or the whole platform
 	@$(MAKE) --no-print-directory -j 3 lint python-tests built-images
@@ -59,7 +62,7 @@ UNLESS_NIGHTLY := and not nightly
 endif
 
 nightly:  ## all tests, also those that take long: repetitions, full matrices, random examples, sixty nights, Celery hosts
-	@$(MAKE) --no-print-directory NIGHTLY=1 test nights-tests cluster-tests
+	@$(MAKE) --no-print-directory NIGHTLY=1 test nights-tests cluster-tests lowest-tests
 
 # Half as many again as processors, since a test waits for a server, another process or a time limit now and then.
 PROCESSES = $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))
@@ -89,6 +92,16 @@ platform-tests: venv  ## tests that need a Docker engine or the whole platform
 cluster-tests: venv  ## trainings over Celery workers on hosts of their own, with faults; needs root, not part of `make test`
 	$(PYTHON) -m pytest -rP -m cluster $(call MARKED,cluster)
 
+# The rollout program isn't among them: its image has a lock of its own.
+LOWEST = .local/lowest-venv
+lowest-tests: venv  ## the fast tests with the lowest versions that pyproject.toml allows
+	rm -rf $(LOWEST)
+	$(VENV)/bin/uv venv --quiet --python $(PYTHON) $(LOWEST)
+	$(VENV)/bin/uv pip compile --quiet --resolution lowest-direct --all-extras pyproject.toml -o $(LOWEST)/lowest.txt
+	$(VENV)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --compile-bytecode -r $(LOWEST)/lowest.txt
+	PYTHONPATH=include $(LOWEST)/bin/python -m pytest -n $(PROCESSES) --dist worksteal --ignore tests/rollout \
+		-m "not slow and $(NEEDS_PYTHON)"
+
 nights-tests: venv  ## sixty nights of re-gating on the whole platform; not part of `make test`
 	$(PYTHON) -m pytest -m nights
 
@@ -117,13 +130,14 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --no-header --no-annotate --genera
 	--universal --python-version 3.11
 
 lock: venv  ## make the locks from pyproject.toml: of production, with what the platform here and the tests add, of the images
-	$(COMPILE) --extra celery pyproject.toml -o requirements.txt
+	$(COMPILE) $(foreach extra,azure celery kubernetes office pictures,--extra $(extra)) pyproject.toml -o requirements.txt
 	$(COMPILE) --all-extras -c requirements.txt pyproject.toml -o requirements-local.txt
 	$(COMPILE) -c requirements.txt docker/sandbox-requirements.in -o docker/sandbox-requirements.txt
 	$(COMPILE) -c requirements.txt docker/gateway-requirements.in -o docker/gateway-requirements.txt
 	$(COMPILE) --no-deps docker/alfworld-requirements.in -o docker/alfworld-requirements.txt
 	$(COMPILE) --no-deps -c requirements-local.txt docker/airflow-requirements.in -o docker/airflow-requirements.txt
 	$(COMPILE) --no-deps docker/compiled-requirements.in -o docker/compiled-requirements.txt
+	$(COMPILE) -c requirements-local.txt docker/image-requirements.in -o docker/image-requirements.txt
 	$(COMPILE) -c requirements.txt examples/requirements.in -o examples/requirements.txt
 	$(COMPILE) --no-deps bench/llama-requirements.in -o bench/llama-requirements.txt
 

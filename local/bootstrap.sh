@@ -33,7 +33,7 @@ made_for() {
 exec 9<"$lock"
 flock 9 2>/dev/null || :
 
-stamp="$venv/lock-$(cat requirements*.txt pyproject.toml | sha256sum | cut -c1-16)"
+stamp="$venv/lock-$(cat "$lock" requirements*.txt pyproject.toml | sha256sum | cut -c1-16)"
 if [ "$(cat "$stamp" 2>/dev/null)" = "$(made_for)" ]; then
     exit 0
 fi

@@ -239,6 +239,9 @@ def filter_rows(
     rows: pa.Table, show: Show = "all", status: Status | None = None, task_type: str = "", text: str = ""
 ) -> pa.Array:
     """Return the places of the matching rows, in their order; `text` is part of the ID or error, ignoring case."""
+    if not rows.num_rows:
+        # pyarrow before 26.0.1 crashes on columns without chunks.
+        return pa.array([], pa.uint64())
     masks = [_masks(rows)[show]]
     if status is not None:
         masks.append(pc.equal(rows["status"], status.value))
