@@ -1,5 +1,7 @@
 """The parts of a training, which are DAG runs of their own, go on only while it does."""
 
+import asyncio
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,13 +13,11 @@ from airflow.providers.standard.operators.trigger_dagrun import DagIsPaused, Tri
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
-    AirflowRuntimeError,
     AirflowSkipException,
     DagRunTriggerException,
     DownstreamTasksSkipped,
-    ErrorType,
+    TaskDeferred,
 )
-from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.sdk.execution_time.xcom import XCom
 
 from skillopt_airflow.core.config.train_config import TrainConfig
@@ -50,10 +50,11 @@ class Airflow:
     state = "running"
     asked: tuple[str, str] | None = None
 
+    def get_dr_count(self, dag_id: str, run_ids: list[str]) -> int:
+        return int(bool(self.state))
+
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
         self.asked = (dag_id, run_id)
-        if not self.state:
-            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
         return self.state
 
 
@@ -98,19 +99,24 @@ BEGINNING: dict[str, Callable[[], Any]] = {
 """The tasks that begin something, as far as they get."""
 
 
-def test_a_part_goes_on_while_its_training_runs_or_is_not_known(
-    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_goes_on_while_its_training_runs(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
     def assert_all_begin() -> None:
         assert [begin() for begin in BEGINNING.values()] == [CHUNKS] * 4
 
-    for state in ("running", "queued", "success", ""):
+    for state in ("running", "queued", "success"):
         airflow.state = state
         assert_all_begin()
         assert airflow.asked == ("train_searchqa", TRAINING)
     airflow.state = "failed"
     triggered(monkeypatch, airflow, "manual__by_hand")
     assert_all_begin()
+
+
+@pytest.mark.parametrize("task", BEGINNING)
+def test_no_step_begins_when_its_training_was_deleted(airflow: Airflow, task: str) -> None:
+    airflow.state = ""
+    with pytest.raises(AirflowFailException, match=f"run {re.escape(TRAINING)} of train_searchqa was deleted"):
+        BEGINNING[task]()
 
 
 @pytest.mark.nightly
@@ -214,6 +220,16 @@ def test_the_steps_that_a_part_has_not_are_skipped_before_the_others_begin(
     assert set(instances) == {(f"{group}.{name}", 0) for group in groups for name in ("rollout", "evaluate")}
 
 
+def test_a_resumed_part_tells_which_step_of_the_training_its_first_group_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    part_of(monkeypatch, {"epoch": 2, "offset": 1, "part": 1}, train__num_epochs=3)
+    behind(monkeypatch, dag=epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 2}})))
+    skipped_by(lambda: tasks.skip_unused_steps.function({}, 2))
+    assert "step_01 of this DAG run is step 4 of the training" in caplog.text
+
+
 def test_an_epoch_of_which_every_part_is_gone_through_leaves_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = {"optimizer__use_slow_update": False, "optimizer__use_meta_skill": False}
     part_of(monkeypatch, {"epoch": 2}, train__num_epochs=3, train__speculative_rollout=True, **knobs)
@@ -294,6 +310,7 @@ class Parts:
         self.committed = 0
         self.tries = 1
         self._steps = steps
+        self._monkeypatch = monkeypatch
         self.conf: JsonObject = {}
         self.xcoms: JsonObject = {}
         self.models, self._ref = training.models, training.run.ref.model_dump(mode="json")
@@ -330,9 +347,12 @@ class Parts:
             get_dag=lambda dag_id: SimpleNamespace(is_paused=False),
             xcom_push=lambda key, value: self.xcoms.update({key: value}),
         )
+        asked: list[DagRunTriggerException] = []
+        self._monkeypatch.setattr(epochs, "trigger_dag_run", asked.append)
         try:
             call(task, {"ti": ti})
-        except DagRunTriggerException as trigger:
+        except TaskDeferred:
+            [trigger] = asked
             return trigger
         return None
 
@@ -476,3 +496,83 @@ def test_a_dag_that_is_paused_is_not_waited_for() -> None:
         task.conf = {}
         with pytest.raises(DagIsPaused, match=f"Dag {task.trigger_dag_id} is paused"):
             TriggerDagRunOperator.execute(task, {"ti": ti})
+
+
+class Part:
+    """A part's DAG run as Airflow's triggerer and workers see it."""
+
+    def __init__(self, *, state: str, tasks: int = 0, paused: bool = False) -> None:
+        self.state, self.tasks, self.paused = state, tasks, paused
+
+    def get_dr_count(self, dag_id: str, run_ids: list[str], states: Sequence[str] | None = None) -> int:
+        return int(bool(self.state) and (states is None or self.state in states))
+
+    def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
+        return self.state
+
+    def get_ti_count(self, dag_id: str, run_ids: list[str], states: Sequence[str]) -> int:
+        return self.tasks
+
+    def get_dag(self, dag_id: str) -> Any:
+        return SimpleNamespace(is_paused=self.paused)
+
+
+@pytest.mark.parametrize(
+    ("part", "found"),
+    [
+        (Part(state="success"), "success"),
+        (Part(state="failed"), "failed"),
+        (Part(state=""), "deleted"),
+        (Part(state="running"), "idle"),
+        (Part(state="queued"), "idle"),
+    ],
+)
+def test_the_triggerer_sees_a_part_end_disappear_or_stand_still(
+    monkeypatch: pytest.MonkeyPatch, part: Part, found: str
+) -> None:
+    monkeypatch.setattr(epochs.task_runner, "RuntimeTaskInstance", part)
+    monkeypatch.setattr(epochs, "POKE_SECONDS", 0.01)
+    monkeypatch.setattr(epochs, "COUNT_SECONDS", 0.02)
+    monkeypatch.setattr(epochs, "IDLE_SECONDS", 0.1)
+
+    async def fired() -> Any:
+        return [event.payload async for event in epochs.PartTrigger("child", "one").run()]
+
+    [(_, told)] = asyncio.run(fired())
+    assert told == {"run_ids": ["one"], "one": found}
+
+
+def test_a_part_with_tasks_to_run_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = Part(state="running", tasks=1)
+    monkeypatch.setattr(epochs.task_runner, "RuntimeTaskInstance", part)
+    monkeypatch.setattr(epochs, "POKE_SECONDS", 0.01)
+    monkeypatch.setattr(epochs, "COUNT_SECONDS", 0.02)
+    monkeypatch.setattr(epochs, "IDLE_SECONDS", 0.1)
+
+    async def fired() -> None:
+        async for _ in epochs.PartTrigger("child", "one").run():
+            pass
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(fired(), 0.5))
+
+
+def looked_after(part: Part, state: str) -> None:
+    task = epochs.EpochRun(task_id="epoch_01", trigger_dag_id="child", epoch=1, run={}, steps=1)
+    task.execute_complete({"ti": part}, ("trigger", {"run_ids": ["one"], "one": state}))
+
+
+def test_a_deleted_part_is_retried_and_one_without_its_tasks_says_what_to_do() -> None:
+    with pytest.raises(AirflowException, match="run one of child was deleted"):
+        looked_after(Part(state=""), "deleted")
+    with pytest.raises(AirflowException, match="airflow db clean"):
+        looked_after(Part(state="running"), "idle")
+
+
+def test_a_paused_or_queued_part_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    for part in (Part(state="running", paused=True), Part(state="queued"), Part(state="running", tasks=1)):
+        caplog.clear()
+        with pytest.raises(TaskDeferred) as waiting:
+            looked_after(part, "idle")
+        assert (waiting.value.trigger.dag_id, waiting.value.trigger.run_id) == ("child", "one")
+        assert ("DAG child is paused" in caplog.text) == part.paused

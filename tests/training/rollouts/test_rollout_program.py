@@ -15,6 +15,7 @@ from skillopt_airflow.core.values.types import Split
 from skillopt_airflow.rollout.settings import PROTOCOL
 from skillopt_airflow.training.prepare.preparation import prepare_training
 from skillopt_airflow.training.rollouts.workload import ChunkWorkload, check_program, image_to_use, rollout_program
+from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_documents import stored_corpus
 from tests.training.in_process import Training, configured
 
@@ -70,10 +71,10 @@ def test_an_image_of_the_users_own_that_is_lost_has_no_substitute(monkeypatch: p
 def test_a_run_is_not_scored_by_what_was_edited_since_it_began(tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
     program = rollout_program(CONFIG, "sha256:one", tmp_path)
-    check_program("sha256:one", program, CONFIG, tmp_path)
+    check_program("sha256:one", program, CONFIG, tmp_path, "run")
     (tmp_path / "scorer.py").write_text("# beside the adapter\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="Restore these files"):
-        check_program("sha256:one", program, CONFIG, tmp_path)
+        check_program("sha256:one", program, CONFIG, tmp_path, "run")
 
 
 @pytest.fixture
@@ -176,6 +177,21 @@ def test_a_run_with_steps_is_not_prepared_again_with_another_corpus(documents: P
     (documents / "b.txt").write_text("beta")
     with pytest.raises(ConfigError, match="changed since: the corpus"):
         prepare_training(training.run, training.config)
+
+
+def test_a_run_goes_on_with_a_changed_program_only_when_told_to(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
+    training()
+    before = training.run.record.program
+    monkeypatch.setattr("skillopt_airflow.training.rollouts.workload.PROTOCOL", PROTOCOL + 1)
+    with pytest.raises(ConfigError, match="the program of its rollouts"):
+        prepare_training(training.run, training.config)
+    prepare_training(training.run, training.config, accepts_program=True)
+    after = TrainingRun(training.run.ref, training.models).record.program
+    assert after == before.replace(f"protocol-{PROTOCOL}", f"protocol-{PROTOCOL + 1}")
+    assert f"from {before} to {after}" in caplog.text
 
 
 def settings_under(benchmark: str, **options: Any) -> str:

@@ -5,19 +5,25 @@ a DAG run, and a long epoch is several DAG runs in sequence. Then a step costs t
 epoch, and in a run of 10 or 200 steps.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
-    AirflowRuntimeError,
     AirflowSkipException,
+    DagRunTriggerException,
     DownstreamTasksSkipped,
 )
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import TriggerDagRun
 from airflow.sdk.execution_time.xcom import XCom
+from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.config.training_groups import TrainGroup
@@ -29,6 +35,8 @@ from skillopt_airflow.pipeline.tasks.params import check_graph
 from skillopt_airflow.pipeline.tasks.task_errors import failed_tasks
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run.run import TrainingRun
+
+log = logging.getLogger(__name__)
 
 MAX_STEPS = 10
 """Maximum steps per DAG run: Airflow's time per step is 4.2 s with 10 steps, 4.8 s with 20 (2 cores, Airflow 3.3.2)."""
@@ -42,6 +50,14 @@ STEPS_OF_END = 2
 
 POKE_SECONDS = 2
 """Interval in which the triggerer checks whether a part has ended."""
+IDLE_SECONDS = 300
+"""After this time without a task to run, a task looks why: the DAG may be paused, or the part's tasks deleted."""
+COUNT_SECONDS = 60
+"""Interval in which the triggerer counts a part's tasks."""
+IDLE, DELETED = "idle", "deleted"
+"""States of a part that Airflow has no name for."""
+BUSY = ("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule")
+"""States of tasks that run now or will run without another task's end."""
 
 CHILD = "__epoch_"
 """Separator in a part's DAG run id, between the training's run id and the rest of the task id."""
@@ -102,20 +118,21 @@ def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
 
 
 def check_training(benchmark: str) -> None:
-    """Raise AirflowFailException if the training of the task's DAG run has failed or was stopped.
+    """Raise AirflowFailException if the training of the task's DAG run has failed, was stopped or was deleted.
 
-    A deleted training, or a DAG run triggered by hand, passes the check.
+    A DAG run triggered by hand passes the check.
     """
     context = get_current_context()
     training, name, _ = _split_run_id(str(context["run_id"]))
     if not training:
         return
-    dag_id = train_dag_id(benchmark)
-    try:
-        state = context["ti"].get_dagrun_state(dag_id, training)
-    except AirflowRuntimeError:
-        return
-    if state == "failed":
+    dag_id, ti = train_dag_id(benchmark), context["ti"]
+    if not ti.get_dr_count(dag_id, run_ids=[training]):
+        raise AirflowFailException(
+            f"run {training} of {dag_id} was deleted, so this part of it stops here. Nothing is lost: trigger {dag_id} "
+            "again with this run id and the same form to go on"
+        )
+    if ti.get_dagrun_state(dag_id, training) == "failed":
         raise AirflowFailException(
             f"run {training} of {dag_id} has failed, so this part of it stops here. Clear that run's task "
             f"epoch_{name} to resume"
@@ -151,6 +168,49 @@ def _split_run_id(run_id: str) -> tuple[str, str, int]:
     training, _, child = run_id.rpartition(CHILD)
     name, _, number = child.partition(PART)
     return training, name, int(number) if number.isdecimal() else 1
+
+
+def trigger_dag_run(asked: DagRunTriggerException) -> None:
+    """Trigger a DAG run, or clear it if it exists. Airflow would wait for it with a trigger of its own."""
+    run_id, conf = asked.dag_run_id, asked.conf
+    task_runner.SUPERVISOR_COMMS.send(
+        TriggerDagRun(dag_id=asked.trigger_dag_id, run_id=run_id, conf=conf, reset_dag_run=True)
+    )
+
+
+class PartTrigger(BaseTrigger):
+    """Fires when a part's DAG run has ended, was deleted, or has had no task to run for a while.
+
+    Airflow's own trigger waits forever for a DAG run that was deleted, or whose tasks were.
+    """
+
+    def __init__(self, dag_id: str, run_id: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dag_id, self.run_id = dag_id, run_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.PartTrigger", {"dag_id": self.dag_id, "run_id": self.run_id}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        airflow, runs = task_runner.RuntimeTaskInstance, [self.run_id]
+        busy = counted = time.monotonic()
+        state = IDLE
+        while (now := time.monotonic()) < busy + IDLE_SECONDS:
+            if not await _asked(airflow.get_dr_count, run_ids=runs, states=["queued", "running"], dag_id=self.dag_id):
+                known = await _asked(airflow.get_dr_count, run_ids=runs, dag_id=self.dag_id)
+                state = await _asked(airflow.get_dagrun_state, self.dag_id, self.run_id) if known else DELETED
+                break
+            if now >= counted + COUNT_SECONDS:
+                counted = now
+                if await _asked(airflow.get_ti_count, self.dag_id, run_ids=runs, states=list(BUSY)):
+                    busy = now
+            await asyncio.sleep(POKE_SECONDS)
+        told = (self.serialize()[0], {"run_ids": runs, self.run_id: state})
+        yield TriggerEvent(told)  # type: ignore[no-untyped-call]
+
+
+async def _asked(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return await asyncio.to_thread(question, *args, **kwargs)
 
 
 class EpochRun(TriggerDagRunOperator):
@@ -234,6 +294,14 @@ class EpochRun(TriggerDagRunOperator):
             self._skip_surplus()
 
     def _end_with_part(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
+        [run_id] = event[1]["run_ids"]
+        self.trigger_run_id, part = run_id, f"run {run_id} of {self.trigger_dag_id}"
+        if event[1][run_id] == IDLE:
+            self._look_after(context["ti"], run_id, part)
+        if event[1][run_id] == DELETED:
+            raise AirflowException(
+                f"{part} was deleted. Nothing is lost: a retry continues after the finished steps, or clear this task"
+            )
         try:
             super().execute_complete(context, event)
         except AirflowException as error:
@@ -243,6 +311,24 @@ class EpochRun(TriggerDagRunOperator):
                 raise
             kind = AirflowFailException if failed.lasting else AirflowException
             raise kind(f"run {run_id} of {self.trigger_dag_id} failed; {failed.words}") from error
+
+    def _look_after(self, ti: Any, run_id: str, part: str) -> NoReturn:
+        """Wait on for a part that is paused or queued, or fail if Airflow has lost its tasks."""
+        dag_id = self.trigger_dag_id
+        if ti.get_dag(dag_id).is_paused:
+            log.warning("DAG %s is paused, so the training waits. Unpause it in Airflow to go on", dag_id)
+            self._wait()
+        is_running = ti.get_dagrun_state(dag_id, run_id) == "running"
+        if is_running and not ti.get_ti_count(dag_id, run_ids=[run_id], states=list(BUSY)):
+            raise AirflowException(
+                f"{part} has had no task to run for {IDLE_SECONDS} s. `airflow db clean` may have deleted its tasks. "
+                "Nothing is lost: delete that DAG run in Airflow, then clear this task, which continues after the "
+                "finished steps"
+            )
+        self._wait()
+
+    def _wait(self) -> NoReturn:
+        self.defer(trigger=PartTrigger(self.trigger_dag_id, str(self.trigger_run_id)), method_name="execute_complete")
 
     def _skip_surplus(self) -> None:
         """Skip the later epochs at once; otherwise they would skip themselves one by one."""
@@ -267,7 +353,11 @@ class EpochRun(TriggerDagRunOperator):
         context["ti"].xcom_push(key=f"{RUN_OF}{index + 1}", value=self.conf)
         if index:
             self.trigger_run_id = f"{self.trigger_run_id}{PART}{index + 1}"
-        super().execute(context)
+        try:
+            super().execute(context)
+        except DagRunTriggerException as asked:
+            trigger_dag_run(asked)
+        self._wait()
 
 
 def _moments(run: TrainingRun, part: Part) -> list[Moment]:

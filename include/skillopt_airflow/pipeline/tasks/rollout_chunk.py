@@ -41,7 +41,8 @@ class RolloutChunk(RolloutOperator):
         ti = context["ti"]
         self._may_retry = ti.try_number <= ti.max_tries
         self._dag_run_id = str(context["run_id"])
-        self._work = ChunkWorkload(open_run(self.chunk.get("run", self.run)), self.chunk, self._dag_run_id)
+        with fail_on_wrong_input():
+            self._work = ChunkWorkload(open_run(self.chunk.get("run", self.run)), self.chunk, self._dag_run_id)
         self._work.judge_again()
         return self._work
 

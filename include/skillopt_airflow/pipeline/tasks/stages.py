@@ -1,9 +1,10 @@
 """The Python tasks of a training: open the run, call one stage, return a small reference."""
 
+import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from airflow.sdk import get_current_context, task
+from airflow.sdk import Variable, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from skillopt_airflow.core.run.timeline import EPOCH_ENDS, Moment, MomentKind
@@ -13,6 +14,8 @@ from skillopt_airflow.pipeline.tasks.epochs import check_training
 from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.run.run import TrainingRun
+
+log = logging.getLogger(__name__)
 
 PREPARING = timedelta(hours=6)
 """Timeout of a task that prepares a run; pulling a large set of images takes hours."""
@@ -26,13 +29,16 @@ def prepare(benchmark: str) -> list[JsonObject]:
     """
     from skillopt_airflow.pipeline.tasks.triggered import after_decline, checked_form, chosen_preset, new_run
     from skillopt_airflow.training.prepare.preparation import prepare_training
+    from skillopt_airflow.training.rollouts.workload import ACCEPT_PROGRAM
 
     context = get_current_context()
     with fail_on_wrong_input():
         form = after_decline(context["dag_run"], checked_form(context))
         run, config = new_run(benchmark, run_name(context["dag_run"].run_id), form)
         preset = chosen_preset(benchmark, form)
-        chunks = prepare_training(run, config, None if preset is None else preset.scores)
+        accepted = Variable.get(ACCEPT_PROGRAM, default="").split()
+        scores = None if preset is None else preset.scores
+        chunks = prepare_training(run, config, scores, accepts_program=run.ref.run in accepted)
     context["ti"].xcom_push("run", run.ref.model_dump())
     return chunks
 
@@ -72,6 +78,8 @@ def skip_unused_steps(run: JsonObject, room: int) -> None:
     opened = open_run(run)
     ahead = [moment for moment, _ in batches_ahead(opened.timeline, opened.config)]
     steps = [(f"step_{position:02d}", opened.step(position)) for position in range(1, room + 1)]
+    if (first := opened.step(1)) is not None and first.step > 1:
+        log.info("step_01 of this DAG run is step %d of the training", first.step)
     ends = [(end.kind, end) for end in opened.epoch_ends()]
     left_out = [f"{group}." for group, step in steps if step is None]
     left_out += [f"{group}.speculate" for group, moment in (*steps, *ends) if moment not in ahead]

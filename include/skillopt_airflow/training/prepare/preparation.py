@@ -70,8 +70,12 @@ class TrainingStart(NamedTuple):
 NO_TRAINING = TrainingStart()
 
 
-def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None) -> list[JsonObject]:
+def prepare_training(
+    run: TrainingRun, config: TrainConfig, stated: StatedScores | None = None, *, accepts_program: bool = False
+) -> list[JsonObject]:
     """Store all inputs of a run; return the seed's chunks. On bad data, store only the quality report.
+
+    `accepts_program`: let a run with states go on with a changed rollout program.
 
     Raises:
         SkillOptError: an input is invalid; nothing else of the run is stored.
@@ -92,7 +96,7 @@ def prepare_training(run: TrainingRun, config: TrainConfig, stated: StatedScores
     image = run.connections.image(config)
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
     check_item_images(run, config, items)
-    check_same_inputs(run, items, seed, image, corpus)
+    check_same_inputs(run, items, seed, image, corpus, accepts_program=accepts_program)
     gated = _gated(config, items)
     look = artifacts.looks.next_number(marks_of(gated[publish_split(gated)]))
     begun = TrainingStart(smallest_gains(config, _groups(gated), look), init.version, stated)
@@ -174,7 +178,15 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
         )
 
 
-def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image: str, corpus: str = "") -> None:
+def check_same_inputs(
+    run: TrainingRun,
+    items: Items,
+    seed: SkillDocument,
+    image: str,
+    corpus: str = "",
+    *,
+    accepts_program: bool = False,
+) -> None:
     """Refuse changed data, seed skill, rollout program or corpus for a run that is prepared again.
 
     A rebuilt image can be the same program, under which rollouts are stored.
@@ -191,7 +203,7 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     # Not `run.record`, which is rewritten.
     former = run.store.get_model(run.keys.config, RunRecord)
     program = rollout_program(former.config, image, benchmarks.folder(run.ref.benchmark))
-    if former.program != program:
+    if former.program != program and not accepts_program:
         changed.append("the program of its rollouts (its task or adapter, or the sandbox image)")
     changed += ["the corpus"] if former.corpus != corpus else []
     changed += ["the benchmark's guidance"] if former.guidance != benchmarks.guidance(run.ref.benchmark) else []
@@ -230,7 +242,7 @@ def save_run(
         stated=begun.stated,
         corpus=corpus,
     )
-    notes = [*unusable_items(items), *manifest_changes(run, config, items)]
+    notes = [*unusable_items(items), *manifest_changes(run, config, items), *_program_change(run, record)]
     notes += [*shared_contents(items), *shared_documents(items)]
     for sentence in notes:
         log.warning("%s", sentence)
@@ -239,6 +251,15 @@ def save_run(
         save_items(run.store, run.keys.items(split), rows)
     run.store.put_model(run.keys.data_manifest, data_manifest(config.data, items))
     run.store.put_model(run.keys.config, record)
+
+
+def _program_change(run: TrainingRun, record: RunRecord) -> list[str]:
+    # Not `run.record`, which is rewritten.
+    former = run.store.find_model(run.keys.config, RunRecord)
+    if former is None or former.program == record.program:
+        return []
+    change = f"from {former.program} to {record.program}"
+    return [f"the rollout program changed during the run, {change}: scores before and after it may differ"]
 
 
 def _start_and_prices(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:

@@ -76,13 +76,15 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
     return f"protocol-{PROTOCOL}/adapter-{sha256(canonical_json(files))[:12]}"
 
 
-def check_program(stored: str, program: str, config: TrainConfig, benchmark: Path) -> None:
+def check_program(stored: str, program: str, config: TrainConfig, benchmark: Path, run: str) -> None:
     """Raise ConfigError if the program changed since the run began, under which it stores rollouts."""
     now = rollout_program(config, stored, benchmark)
     if now != program:
         raise ConfigError(
             f"{benchmark}: the adapter, the files that score with it, or the project's rollout program changed since "
-            f"the run began ({now}, not {program}). Restore these files and clear this task, or trigger a new run"
+            f"the run began ({now}, not {program}). Restore these files and clear this task, or trigger a new run. "
+            f"Or accept the new program: set the Airflow variable {ACCEPT_PROGRAM} to {run}, clear "
+            "the training's task prepare alone, then this task"
         )
 
 
@@ -114,6 +116,9 @@ def _files(benchmark: Path) -> JsonObject:
     files = [path for path in benchmark.glob("*.py") if not path.match("make_*")]
     return {path.name: path.read_text(encoding="utf-8") for path in files}
 
+
+ACCEPT_PROGRAM = "skillopt_accept_program"
+"""Airflow variable with the names of runs that go on with a changed rollout program, separated by spaces."""
 
 MIN_AHEAD, MAX_AHEAD = 1, 3
 """Bounds on the items that a contested chunk starts beyond the rows read, in multiples of its concurrent calls. The
@@ -157,7 +162,8 @@ class ChunkWorkload(BenchmarkWorkload):
         super().__init__(run.benchmark, run.config, partial(contents, run))
         plan, self.chunk = find_chunk(run, ref)
         self.run, self.stage = run, self.chunk.stage
-        check_program(run.record.image, run.record.program, run.config, benchmarks.folder(run.ref.benchmark))
+        folder = benchmarks.folder(run.ref.benchmark)
+        check_program(run.record.image, run.record.program, run.config, folder, run.ref.run)
         self.moment = plan.moment
         filled = [chunk for chunk in plan.chunks if chunk.item_ids]
         self._measuring = [chunk for chunk in filled if chunk.measures == self.chunk.measures]
