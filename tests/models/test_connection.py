@@ -111,7 +111,7 @@ def test_a_provider_of_pydantic_ai_without_a_dialect_of_ours_is_translated(conne
     conn_id = connect(host="http://127.0.0.1:9/v1", password="secret-key", extra={"model": "vllm:Qwen/Qwen3-8B"})
     upstream = target_upstream(conn_id, None)
     assert (upstream.provider, upstream.model) == ("vllm", "Qwen/Qwen3-8B")
-    assert upstream.secrets() == {"secret-key"}
+    assert upstream.secrets().keys() == {"secret-key"}
     assert target_dialect(conn_id, None) is None
     check(conn_id)
 
@@ -258,7 +258,7 @@ def test_fallbacks_of_a_target_in_their_order(connect: Connect) -> None:
         ("second", "m2"),
         ("third", "m3"),
     ]
-    assert upstream.secrets() == {"key-1", "key-2"}
+    assert upstream.secrets().keys() == {"key-1", "key-2"}
     model = optimizer_model(conn_id, None)
     assert model.model_name == "fallback:m1,m2,m3"
 

@@ -57,7 +57,7 @@ def test_a_connection_of_the_page(name: str) -> None:
     fields = json.loads(CONNECTIONS[f"AIRFLOW_CONN_{name}"])
     extra = fields["extra"]
     written = {fields.get("password"), extra.get("api_key"), extra.get("aws_secret_access_key")} - {None}
-    assert written <= upstream.secrets()
+    assert written <= upstream.secrets().keys()
     assert [fallback.conn_id for fallback in upstream.fallbacks] == extra.get("fallback_conn_ids", [])
     assert (upstream.identity.kind if upstream.identity else None) == extra.get("azure_auth")
     if name != "OWN_SERVER":

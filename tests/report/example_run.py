@@ -101,7 +101,7 @@ class Training:
             lost = RunningEvaluation(measured.scores, {}, order, self.current, RULES).lost()
             assert lost is not None
             short, bound = lost
-            reason = f"rejected early, {short.cancelled} of {short.size} items were not needed"
+            reason = f"rejected early: {short.size - short.cancelled} of {short.size} items show it"
             decision = decide(short, self.current, self.best, RULES, certain=reason)
             return decision.model_copy(update={"bound": bound})
         decision = decide(measured, self.current, self.best, RULES)

@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 import tempfile
@@ -288,3 +289,12 @@ def test_a_folder_of_somebody_else_is_not_used(source: Path, tmp_path: Path) -> 
     (tmp_path / f"skillopt-corpora-{os.getuid()}").symlink_to(source)
     with pytest.raises(SandboxError, match="TMPDIR"):
         stage_corpus(Counted(source), tmp_path)
+
+
+def test_a_full_disk_is_told_with_its_folder_and_the_remedy(workload, monkeypatch):
+    def refuse(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(SandboxError, match=rf"{tempfile.gettempdir()}.*TMPDIR.*sandbox\.output_mb"), stage_of(workload):
+        pass

@@ -67,7 +67,7 @@ def test_a_storage_that_no_run_may_name_is_not_opened(
     monkeypatch.delenv(VARIABLE)
     begin(monkeypatch, DagRunRow({"overrides": {"storage.conn_id": "theirs"}}, DAY))
     answer = viewer.get(path(dag_id))
-    assert answer.status_code == 404
+    assert answer.status_code == 200
     assert "storage.conn_id = &#39;theirs&#39;" in answer.text
 
 
@@ -85,7 +85,8 @@ def test_what_has_no_page_says_so(
 ) -> None:
     begin(monkeypatch, row)
     answer = viewer.get(path(dag_id))
-    assert answer.status_code == 404
+    # Airflow shows the tab on the runs of every DAG.
+    assert answer.status_code == (404 if row is None else 200)
     assert said in answer.text
 
 

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from html import escape
 
 STARS = b"***"
@@ -19,13 +19,18 @@ class Redaction:
     Servers quote a key that they refuse: in JSON (PHP `\\/`, .NET `\\u002B`), in a URL or in HTML.
     """
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        """`secrets` has the connection of each secret, for a message."""
         self._patterns: dict[str, list[re.Pattern[bytes]]] = {}
+        for conn_id in sorted({secrets[secret] for secret in secrets if len(secret) < MIN_SECRET_CHARS}):
+            log.warning(
+                "connection %s: its key isn't redacted from answers, since it has fewer than %d characters",
+                conn_id,
+                MIN_SECRET_CHARS,
+            )
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
-        if any(len(secret) < MIN_SECRET_CHARS for secret in secrets):
-            log.warning("A key of the connection is not redacted: it has fewer than %d characters", MIN_SECRET_CHARS)
         new = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS} - self._patterns.keys()
         self._patterns |= {secret: _patterns(secret) for secret in new}
         # Longest first, because one secret may begin with another.

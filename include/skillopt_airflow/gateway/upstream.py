@@ -70,15 +70,21 @@ class Upstream(Value):
             host.endswith(AZURE_CLOUDS) and self.model.lower().startswith(MISTRALS)
         )
 
-    def secrets(self) -> frozenset[str]:
-        """Return all secrets, including the fallbacks'."""
+    def secrets(self) -> dict[str, str]:
+        """Return all secrets, including the fallbacks', with the connection of each."""
         arguments: JsonObject = json.loads(self.arguments.get_secret_value())
-        texts = {self.api_key.get_secret_value()} | {
-            value
-            for name, value in arguments.items()
-            if isinstance(value, str) and any(word in name for word in SECRET_WORDS)
-        }
-        return frozenset(texts - {""}).union(*(fallback.secrets() for fallback in self.fallbacks))
+        texts = [
+            self.api_key.get_secret_value(),
+            *(
+                value
+                for name, value in arguments.items()
+                if isinstance(value, str) and any(word in name for word in SECRET_WORDS)
+            ),
+        ]
+        found = {text: self.conn_id for text in texts if text}
+        for fallback in self.fallbacks:
+            found |= fallback.secrets()
+        return found
 
     def dump_with_secrets(self) -> JsonObject:
         """Return the upstream as JSON with its secrets. Use it only for a pipe to the gateway's process."""

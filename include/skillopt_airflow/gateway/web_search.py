@@ -152,7 +152,8 @@ class WebSearch:
         """Per query, so that concurrent searches for the same query cost one request."""
         self._not_before = 0.0
         """Monotonic time before which the server asked for no requests (429)."""
-        self._redaction = Redaction({self.upstream.api_key.get_secret_value()} - {""})
+        key = self.upstream.api_key.get_secret_value()
+        self._redaction = Redaction({key: self.upstream.conn_id} if key else {})
 
     async def search(self, query: str) -> list[FoundDocument]:
         """Return the first results of a query.

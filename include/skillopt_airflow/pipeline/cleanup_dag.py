@@ -96,7 +96,8 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     found = partitions(store, prefix, benchmark)
     for number, partition in enumerate(found, start=1):
         counts.append(compact(store, partition, oldest, untouched))
-        log.info("%d of %d, %s: %s", number, len(found), partition, counts[-1])
+        told = counts[-1] if counts[-1].parts_before else "untouched, since its parts are less than a day old"
+        log.info("%d of %d, %s: %s", number, len(found), partition, told)
     grades = 0 if oldest is None else drop_old(store, grades_of(prefix, benchmark), oldest)
     searches = 0 if oldest is None else drop_old(store, searches_of(prefix, benchmark), oldest)
     unused = None if config.data.corpus is None else _corpora_days(config.storage)

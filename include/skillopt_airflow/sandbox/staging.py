@@ -3,6 +3,7 @@
 A corpus is staged once per host, and mounted read-only into every container.
 """
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -73,24 +74,40 @@ class ContainerFolder:
 
 
 @contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Raise SandboxError with the remedy if the folder's disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = shutil.disk_usage(folder).free // 2**20
+        raise SandboxError(
+            f"{folder} has no room left for a sandbox's files ({free} MB free). Free some, set TMPDIR to a folder on a "
+            "larger disk for Airflow's workers, or lower sandbox.output_mb or sandbox.max_containers"
+        ) from error
+
+
+@contextmanager
 def container_folder(path: Path, workload: Workload, items: Sequence[Item], files: Files) -> Iterator[ContainerFolder]:
     """Create the folders of a container with its inputs, and remove them afterwards."""
     made = ContainerFolder(path)
     try:
-        for folder in (made.path, made.inputs, made.outputs, made.gateway):
-            _make(folder)
-        _write(made.inputs / "settings.json", workload.settings.model_dump_json().encode())
-        _write(made.inputs / "skill.md", workload.skill.encode())
-        # Only an item's public part enters the sandbox.
-        lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
-        _write(made.inputs / "items.jsonl", "".join(lines).encode())
-        write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
-        # Writable by any user in the container; on the host, only the worker's user can enter the task's folder.
-        for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o777)
-        for folder in (made.sealed, *made.sealed.glob("*")) if workload.seals_files else ():
-            folder.chmod(0o777)
+        with room_in(path.parent):
+            for folder in (made.path, made.inputs, made.outputs, made.gateway):
+                _make(folder)
+            _write(made.inputs / "settings.json", workload.settings.model_dump_json().encode())
+            _write(made.inputs / "skill.md", workload.skill.encode())
+            # Only an item's public part enters the sandbox.
+            lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
+            _write(made.inputs / "items.jsonl", "".join(lines).encode())
+            write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
+            # Writable by any user in the container; on the host, only the worker's user can enter the task's folder.
+            for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o777)
+            for folder in (made.sealed, *made.sealed.glob("*")) if workload.seals_files else ():
+                folder.chmod(0o777)
         yield made
     finally:
         _remove(made.path)
@@ -100,7 +117,8 @@ def container_folder(path: Path, workload: Workload, items: Sequence[Item], file
 def temporary_folder() -> Iterator[Path]:
     """Create a temporary folder and remove it afterwards; if the task is killed, a later task removes it."""
     remove_abandoned(Path(_short_folder()))
-    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder()))
+    with room_in(Path(_short_folder())):
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder()))
     try:
         with (path / LOCK_FILE).open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -186,7 +204,8 @@ def stage_corpus(corpus: Corpus, parent: Path) -> Path:
         if not is_complete(folder, manifest):
             _drop_unused(home)
             log.info("staging the corpus: %d files, %d bytes", len(manifest.files), manifest.size)
-            _stage(corpus, home, folder)
+            with room_in(home):
+                _stage(corpus, home, folder)
         # Records the last use, for `_drop_unused`.
         os.utime(folder)
     return folder

@@ -102,7 +102,8 @@ def dag_run_report(
             f"Only trainings ({train_dag_id('<benchmark>')}) and evaluations ({evaluate_dag_id('<benchmark>')}) have a "
             "report."
         )
-        return message_page(404, "No report for this DAG", text)
+        # Airflow shows the tab on the runs of every DAG.
+        return message_page(200, "No report for this DAG", text)
     if benchmark is None or row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
@@ -143,7 +144,7 @@ def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, D
     try:
         checked = checked_run(dag_id, run_id, row)
     except (SkillOptError, AirflowException) as error:
-        return message_page(404, "No data quality page", str(error))
+        return message_page(200, "No data quality page", str(error))
     key = RunKeys(checked.storage.prefix, checked.benchmark, checked.run).quality_page
     store = open_bucket(checked.storage, checked.storage.bucket)
     try:

@@ -137,7 +137,7 @@ def test_a_candidate_that_cannot_win_any_more_is_rejected_by_the_items_that_show
     decision = row.decision
     assert (decision.action, decision.bound) == (Action.REJECT, 1.0)
     assert decision.reason == (
-        "rejected early, 4 of 4 items were not needed: its score is <= 1.0000, not better than current 1.0000"
+        "rejected early: 0 of 4 items show that its score is <= 1.0000, not better than current 1.0000"
     )
     assert (decision.candidate_mean, row.candidate, row.cancelled) == (None, None, 3)
     assert (state.current, versions) == (step.before.current, {})

@@ -160,7 +160,7 @@ def test_every_rollout_is_counted_once(statuses: list[Status], missing: int) -> 
 
 
 def test_without_rollouts_nothing_is_missing() -> None:
-    assert (tally().coverage, tally().cuts, str(tally())) == (1.0, "", "0 of 0 rollouts have a score")
+    assert (tally().coverage, tally().cuts, str(tally())) == (1.0, "", "no rollout was left to make")
 
 
 @pytest.mark.parametrize(("status", "said"), [(Status.TRUNCATED, "max_tokens"), (Status.EMPTY, "--reasoning-parser")])

@@ -47,7 +47,7 @@ def test_many_parts_become_one_and_read_the_same(store: ObjectStore, table: Roll
     assert table.read(KEY, ITEMS) == before
     assert len(parts_of(store, partition)) == 1
     again = store.list_keys("")
-    assert compact(store, partition, None, FUTURE) == CleanupCounts(1, 1, 0, 0)
+    assert compact(store, partition, None, FUTURE) == CleanupCounts(1, 1, 7, 0)
     assert store.list_keys("") == again
 
 

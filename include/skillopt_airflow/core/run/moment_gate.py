@@ -106,8 +106,8 @@ def _judged(given: GateInput) -> tuple[Evaluation, GateDecision]:
         if lost is not None:
             evaluation, bound = lost
             reason = (
-                f"rejected early, {evaluation.cancelled} of {evaluation.size} items were not needed: its score is <= "
-                f"{bound:.4f}, not better than current {current.gate_mean(rules):.4f}"
+                f"rejected early: {evaluation.size - evaluation.cancelled} of {evaluation.size} items show that its "
+                f"score is <= {bound:.4f}, not better than current {current.gate_mean(rules):.4f}"
             )
             decision = decide(evaluation, current, best, rules, certain=reason)
             return evaluation, decision.model_copy(update={"bound": bound})

@@ -292,6 +292,8 @@ class RolloutTally(Value):
         return "; ".join(f"{count} of {of} answers ({count / of:.0%}) {words}" for count, words in many)
 
     def __str__(self) -> str:
+        if not self.planned:
+            return "no rollout was left to make"
         failed = ", ".join(f"{count} {status}" for status, count in self.failures.items())
         words = (
             f"{self.truncated} of them cut off" if self.truncated else "",

@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class CleanupCounts(NamedTuple):
-    """The outcome for one or more partitions; rows of unchanged parts don't count."""
+    """The outcome for one or more partitions; parts that are too young for a cleanup don't count."""
 
     parts_before: int = 0
     parts_after: int = 0
@@ -57,7 +57,7 @@ def compact(store: ObjectStore, partition: str, oldest: datetime | None, untouch
             store.delete(key)
     parts = [_part(store, key) for key in current_parts(sorted(dated)) if dated[key] < untouched]
     if len(parts) == 1 and oldest is None:
-        return CleanupCounts(1, 1)
+        return CleanupCounts(1, 1, parts[0].rows)
     kept = _kept(store, parts, oldest)
     return sum_counts([_merge(store, partition, group, kept) for group in _groups(parts)])
 
