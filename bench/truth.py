@@ -9,8 +9,7 @@ from typing import Any
 
 from bench import tables, truth_publishing
 from bench.truth_worlds import WORLDS, Contest
-from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.config.training_groups import GATE_POLICIES, EvaluationGroup
 from skillopt_airflow.core.gate.decision import decide, judge
 from skillopt_airflow.core.gate.paired import interval, paired, signs
 from skillopt_airflow.core.gate.policies import Evidence, sign_test

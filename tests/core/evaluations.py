@@ -5,8 +5,7 @@ from types import MappingProxyType
 
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.config.training_groups import GATE_POLICIES, EvaluationGroup
 from skillopt_airflow.core.gate import item_scores
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.values.types import ItemRef, RolloutResult, Status

@@ -185,7 +185,7 @@ print(policy_of(config.publishing.gate_policy).fewest_items(rules))
 def test_a_gate_policy_is_one_file_and_one_line(tmp_path: Path) -> None:
     line = '    "unanimous": "skillopt_airflow.core.gate.unanimous:UNANIMOUS",\n'
     lines = {"GATE_POLICIES: Mapping[str, str] = {\n": line}
-    said = output_of(GATED, tmp_path, "core/gate/unanimous.py", POLICY, "core/config/gate_policies.py", lines)
+    said = output_of(GATED, tmp_path, "core/gate/unanimous.py", POLICY, "core/config/training_groups.py", lines)
     accepted, rejected, fewest = said.splitlines()
     assert accepted.startswith("accept_new_best unanimous ")
     assert accepted.endswith("; own")

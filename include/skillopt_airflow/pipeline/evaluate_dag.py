@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
 from skillopt_airflow.core.config.harnesses import HARNESSES
 from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.config.training_groups import GATE_POLICIES
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.values.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.pipeline.graph import cell_rollouts, dag_of, engine_queue

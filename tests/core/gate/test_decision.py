@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.config.training_groups import GATE_POLICIES, EvaluationGroup
 from skillopt_airflow.core.gate.decision import Action, GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.values import skill as skill_module

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config.gate_policies import GATE_POLICIES
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.config.training_groups import GATE_POLICIES, EvaluationGroup
 from skillopt_airflow.core.gate.decision import Action, GateDecision, decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore, covers
 from skillopt_airflow.core.gate.paired import SAME_MEAN, paired

@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator
 
-from skillopt_airflow.core.config.gate_policies import PolicyName
 from skillopt_airflow.core.config.group import Group, ObjectName
+from skillopt_airflow.core.config.training_groups import PolicyName
 from skillopt_airflow.core.values.text import flaw_of_text
 
 # Python's datetime has no dates beyond these.

@@ -1,12 +1,23 @@
 """Knobs of a training: the loop, reflection, changes to the skill, and the gate."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from skillopt_airflow.core.config.gate_policies import PolicyName
 from skillopt_airflow.core.config.group import Count, Fraction, Group, Positive
 from skillopt_airflow.core.values.types import Split
+
+GATE_POLICIES: Mapping[str, str] = {
+    "strict": "skillopt_airflow.core.gate.policies:STRICT",
+    "exact_paired": "skillopt_airflow.core.gate.policies:EXACT_PAIRED",
+}
+"""The place of each gate policy, as module:name."""
+
+if TYPE_CHECKING:
+    PolicyName = str
+else:
+    PolicyName = Literal[tuple(GATE_POLICIES)]
 
 JudgeUse = Literal["rules", "rules_first", "always"]
 """Scoring by the rules, by the judge if the rules can't decide, or always by the judge."""

@@ -8,8 +8,7 @@ from functools import cached_property
 from pkgutil import resolve_name
 from typing import Any
 
-from skillopt_airflow.core.config.gate_policies import GATE_POLICIES, PolicyName
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.config.training_groups import GATE_POLICIES, EvaluationGroup, PolicyName
 from skillopt_airflow.core.gate.item_scores import Evaluation, group_values
 from skillopt_airflow.core.gate.paired import PairedTable, differences, paired, signs
 from skillopt_airflow.core.values.types import Value

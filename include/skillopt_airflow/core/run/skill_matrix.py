@@ -6,9 +6,8 @@ from typing import NamedTuple, Self
 
 from pydantic import AwareDatetime
 
-from skillopt_airflow.core.config.gate_policies import PolicyName
 from skillopt_airflow.core.config.harnesses import HarnessName
-from skillopt_airflow.core.config.training_groups import EvaluationGroup
+from skillopt_airflow.core.config.training_groups import EvaluationGroup, PolicyName
 from skillopt_airflow.core.gate.decision import decide
 from skillopt_airflow.core.gate.item_scores import Evaluation, Metric, covers
 from skillopt_airflow.core.gate.measured_score import TypeScore

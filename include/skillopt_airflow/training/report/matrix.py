@@ -6,9 +6,9 @@ from datetime import datetime
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from skillopt_airflow.core.config.gate_policies import PolicyName
 from skillopt_airflow.core.config.harnesses import HarnessName
 from skillopt_airflow.core.config.train_config import TrainConfig
+from skillopt_airflow.core.config.training_groups import PolicyName
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError, collect_errors, merge_errors
 from skillopt_airflow.core.gate.item_scores import evaluation_of, failed_sample
 from skillopt_airflow.core.run.budget import MEASURING_ROLES, Prices, Spending, total_usd
