@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.gateway import web_search as module
-from skillopt_airflow.gateway.web_search import (
-    MAX_CHARS,
-    MAX_WORDS,
-    SearchError,
-    WebSearch,
-    shortened_query,
-)
+from skillopt_airflow.gateway.web_search import MAX_CHARS, MAX_WORDS, SearchError, WebSearch, shortened_query
 from skillopt_airflow.tasks.corpus import FoundDocument
 from tests.gateway.gateway_rig import Rig, rigs
 from tests.gateway.scripted_provider import completion

@@ -6,13 +6,7 @@ from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
 from skillopt_airflow.core.values.types import Edit, Message, Patch, Rollout
-from skillopt_airflow.optimizer.comparison import (
-    Comparison,
-    PairPolicy,
-    compare,
-    comparison_section,
-    slow_update,
-)
+from skillopt_airflow.optimizer.comparison import Comparison, PairPolicy, compare, comparison_section, slow_update
 from skillopt_airflow.optimizer.meta_skill import EpochStep, meta_reflect
 from skillopt_airflow.optimizer.meta_skill import meta_skill as whole_meta_skill
 

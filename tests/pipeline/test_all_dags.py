@@ -43,13 +43,7 @@ def test_no_task_carries_a_copy_of_its_dags_form() -> None:
     assert not [task.task_id for dag in made for task in dag.tasks if set(task.params) & set(dag.params)]
 
 
-@pytest.mark.parametrize(
-    ("regate", "asset"),
-    [
-        ({}, None),
-        ({"train_on_decline": True}, "skillopt_searchqa_decline"),
-    ],
-)
+@pytest.mark.parametrize(("regate", "asset"), [({}, None), ({"train_on_decline": True}, "skillopt_searchqa_decline")])
 def test_a_training_follows_what_the_nights_tell(regate: dict[str, Any], asset: str | None) -> None:
     config = TrainConfig.from_layers({"regate": regate})
     schedule = train_dag("searchqa", config).schedule
@@ -72,10 +66,7 @@ def test_the_process_of_a_task_builds_its_dag_alone(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
-        ("train: {sed: 1}", "train.sed: no such key"),
-        ("regate: {schedule: at night}", "regate.schedule = at night"),
-    ],
+    [("train: {sed: 1}", "train.sed: no such key"), ("regate: {schedule: at night}", "regate.schedule = at night")],
 )
 def test_a_bad_benchmark_leaves_the_others_and_is_named(
     mine: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch

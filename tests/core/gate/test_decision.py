@@ -153,18 +153,12 @@ def test_density_has_a_say_in_what_is_best_and_none_in_what_is_accepted(monkeypa
     rules = EvaluationGroup()
     monkeypatch.setattr(skill_module, "DENSITY_WEIGHT", 0.3)
     better, current, best = measured(1, 1, 0, 0, 0), measured(1, 0, 0, 0, 0), measured(1, 1, 1, 0, 0)
-    plain, dense = (
-        decide(better, current, best, rules),
-        decide(better, current, best, rules, skills=(SHORT, LONG)),
-    )
+    plain, dense = (decide(better, current, best, rules), decide(better, current, best, rules, skills=(SHORT, LONG)))
     assert (plain.action, dense.action) == (Action.ACCEPT, Action.ACCEPT_NEW_BEST)
     assert "best by density" in dense.reason
     assert dense.weighed is not None
     assert dense.weighed[0] > dense.weighed[1]
     assert plain.weighed is None
     longer = decide(best, current, better, rules, skills=(LONG, SHORT))
-    assert (longer.action, decide(best, current, better, rules).action) == (
-        Action.ACCEPT,
-        Action.ACCEPT_NEW_BEST,
-    )
+    assert (longer.action, decide(best, current, better, rules).action) == (Action.ACCEPT, Action.ACCEPT_NEW_BEST)
     assert decide(current, better, better, rules, skills=(SHORT, LONG)).action is Action.REJECT

@@ -12,14 +12,7 @@ from skillopt_airflow.core.config.training_groups import GATE_POLICIES, Evaluati
 from skillopt_airflow.core.gate.decision import GateDecision, decide, judge, unknown_protected_items
 from skillopt_airflow.core.gate.item_scores import Evaluation
 from skillopt_airflow.core.gate.paired import SAME_MEAN
-from skillopt_airflow.core.gate.policies import (
-    FLIPS,
-    Action,
-    Evidence,
-    Verdict,
-    sign_flip_test,
-    sign_test,
-)
+from skillopt_airflow.core.gate.policies import FLIPS, Action, Evidence, Verdict, sign_flip_test, sign_test
 from skillopt_airflow.core.values.types import Rollout, RolloutResult, Score, Status, Trajectory
 from tests.core.evaluations import evaluation_of, measured
 

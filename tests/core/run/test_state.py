@@ -1,12 +1,5 @@
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.run.state import (
-    BufferEntry,
-    Measured,
-    RunState,
-    StepBuffer,
-    seed_state,
-    tried_edits,
-)
+from skillopt_airflow.core.run.state import BufferEntry, Measured, RunState, StepBuffer, seed_state, tried_edits
 from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.edits import apply_edits, note_edits
 from skillopt_airflow.core.values.skill import SkillDocument

@@ -75,23 +75,22 @@ def test_the_batch_behind_a_slow_update_is_rolled_out_beside_it(tries: int) -> N
     assert counts.wasted == counts.speculated - saved
 
 
+def speculating(reflects: str, notes: list[str] | None = None, **knobs: Any) -> Training:
+    """A training of two steps whose analysts only propose harm, which rolls out the second batch ahead."""
+
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        edit = {"op": "append", "content": f"- {HARMFUL[0]} {len(prompt)}", "rationale": "r"}
+        answer = {"failure_patterns": [], "edits": [edit]} | ({"notes": notes} if notes else {})
+        return answer if stage == reflects else None
+
+    steps = {"train__num_epochs": 1, "train__steps_per_epoch": 2, "train__speculative_rollout": True}
+    return Training.of(reply=reply, preflight=False, **steps, **knobs)
+
+
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_the_skill() -> None:
-    def reply(stage: str, prompt: str, tool: str) -> Any:
-        if stage != "reflect_skill_aware":
-            return None
-        edit = {"op": "append", "content": f"- {HARMFUL[0]} {len(prompt)}", "rationale": "r"}
-        return {"failure_patterns": [], "edits": [edit], "notes": [f"Mind {len(prompt)}."]}
-
-    training = Training.of(
-        reply=reply,
-        train__num_epochs=1,
-        train__steps_per_epoch=2,
-        preflight=False,
-        train__speculative_rollout=True,
-        optimizer__use_skill_aware_reflection=True,
-    )
+    training = speculating("reflect_skill_aware", notes=["Mind it."], optimizer__use_skill_aware_reflection=True)
     training()
     assert training.actions() == ["reject", "reject"]
     assert training.rollouts["rollout"] + training.rollouts["speculate"] == 16
@@ -102,17 +101,7 @@ def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_the_skill() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [None, Status.TIMEOUT])
 def test_a_batch_that_was_rolled_out_ahead_takes_no_task(status: Status | None) -> None:
-    def reply(stage: str, prompt: str, tool: str) -> Any:
-        edit = {"op": "append", "content": f"- {HARMFUL[0]} {len(prompt)}", "rationale": "r"}
-        return {"failure_patterns": [], "edits": [edit]} if stage == "reflect" else None
-
-    training = Training.of(
-        reply=reply,
-        train__num_epochs=1,
-        train__steps_per_epoch=2,
-        preflight=False,
-        train__speculative_rollout=True,
-    )
+    training = speculating("reflect")
     training.fail = lambda stage, item_id: status if stage == "speculate" else None
     training()
     assert set(training.actions()) <= {"reject", "underpowered"}
