@@ -554,7 +554,7 @@ def looked_after(part: Part, state: str) -> None:
 def test_a_deleted_part_is_retried_and_one_without_its_tasks_says_what_to_do() -> None:
     with pytest.raises(AirflowException, match="run one of child was deleted"):
         looked_after(Part(state=""), "deleted")
-    with pytest.raises(AirflowException, match="airflow db clean"):
+    with pytest.raises(AirflowFailException, match="airflow db clean"):
         looked_after(Part(state="running"), "idle")
 
 

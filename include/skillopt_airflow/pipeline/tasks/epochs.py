@@ -320,10 +320,10 @@ class EpochRun(TriggerDagRunOperator):
             self._wait()
         is_running = ti.get_dagrun_state(dag_id, run_id) == "running"
         if is_running and not ti.get_ti_count(dag_id, run_ids=[run_id], states=list(BUSY)):
-            raise AirflowException(
+            raise AirflowFailException(
                 f"{part} has had no task to run for {IDLE_SECONDS} s. `airflow db clean` may have deleted its tasks. "
-                "Nothing is lost: delete that DAG run in Airflow, then clear this task, which continues after the "
-                "finished steps"
+                "Nothing is lost: mark that DAG run failed and delete it, then clear this task, which continues after "
+                "the finished steps"
             )
         self._wait()
 
