@@ -14,7 +14,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, Publishe
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.night_table import Contender, Night
-from skillopt_airflow.training.champion.night import LedgerRow, verdict_after, write_series
+from skillopt_airflow.training.champion.night_conclusion import LedgerRow, verdict_after, write_series
 
 RULES = EvaluationGroup()
 ALPHA = 0.05

@@ -8,7 +8,7 @@ from skillopt_airflow.core.gate.item_scores import Evaluation
 from skillopt_airflow.core.run.state import Measured, RunState
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import Item, Rollout, Split
-from skillopt_airflow.store.data.items import save_items
+from skillopt_airflow.store.data.item_tables import save_items
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from skillopt_airflow.training.run.run_record import RunRecord

@@ -21,7 +21,7 @@ from skillopt_airflow.core.values.edits import EditApplyReport
 from skillopt_airflow.core.values.provenance import LinesOfSkill
 from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.core.values.types import DATA_SPLITS, Patch, Split, Status
-from skillopt_airflow.store.data.items import load_items
+from skillopt_airflow.store.data.item_tables import load_items
 from skillopt_airflow.store.run_states import equal_states
 from skillopt_airflow.training.prepare.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.report.history import history_of

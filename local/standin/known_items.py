@@ -22,7 +22,7 @@ from skillopt_airflow.store.data.places import locate
 from skillopt_airflow.tasks.protocols import Benchmark, OffersTools, PlaysSession
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
-from skillopt_airflow.training.prepare.data_items import read_splits
+from skillopt_airflow.training.prepare.records_to_items import read_splits
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -18,7 +18,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.values.types import Grade, Item, JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.workspace import ItemFolders
 from skillopt_airflow.tasks.grading import score_by
-from skillopt_airflow.training.prepare.data_items import read_splits
+from skillopt_airflow.training.prepare.records_to_items import read_splits
 
 PAGES: list[Any] = [
     {"title": "Council", "url": "https://b.example/1", "date": "2026-05-01", "text": "Alma Grend is mayor."},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from skillopt_airflow.gateway import fallbacks
+from skillopt_airflow.gateway import retries
 from tests.gateway.gateway_rig import Rig, rigs
 from tests.gateway.scripted_provider import Answer, ScriptedProvider
 
@@ -13,7 +13,7 @@ Serve = Callable[[Answer], ScriptedProvider]
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fallbacks, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.02)
 
 
 @pytest.fixture

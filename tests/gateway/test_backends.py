@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.gateway.backends import EntraToken, HttpClients, export_upstream
-from skillopt_airflow.gateway.fallbacks import open_backend
+from skillopt_airflow.gateway.retries import open_backend
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 from tests.gateway import dialects
 from tests.gateway.conftest import Serve

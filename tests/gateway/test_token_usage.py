@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
-from skillopt_airflow.gateway.fallbacks import MAX_ESTIMATED, Meter, estimate_tokens, tokens_of
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.retries import MAX_ESTIMATED, Meter, estimate_tokens, tokens_of
 from tests.gateway.test_streams import STREAMS
 
 CHAT, RESPONSES, MESSAGES = (WIRE_FORMATS[name] for name in ("openai-chat", "openai", "anthropic"))

@@ -24,8 +24,8 @@ from skillopt_airflow.core.values.types import Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway import translation
-from skillopt_airflow.gateway.fallbacks import open_backend, tokens_of
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.retries import open_backend, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 from tests.core.provider_rows import ENDINGS, ERRORS, Row
 from tests.gateway import dialects

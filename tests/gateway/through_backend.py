@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 
 from skillopt_airflow.core.config.sampling import sampling_settings
 from skillopt_airflow.gateway.backends import Backend
-from skillopt_airflow.gateway.fallbacks import open_backend
+from skillopt_airflow.gateway.retries import open_backend
 from skillopt_airflow.gateway.upstream import Upstream
 
 QUESTION: list[ModelMessage] = [

@@ -17,7 +17,7 @@ from skillopt_airflow.pipeline.tasks import triggered
 from skillopt_airflow.pipeline.tasks.params import form
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.data.items import save_items
+from skillopt_airflow.store.data.item_tables import save_items
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, night_name
 from skillopt_airflow.store.tables.night_table import Contender, NightTable
 from skillopt_airflow.training.champion.night_plan import Commands, prepare_night

@@ -118,7 +118,7 @@ def test_a_demotion_that_is_done_again_emits_no_second_event(
     }
     monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
     monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(published=artifacts))
-    monkeypatch.setattr("skillopt_airflow.training.champion.night.demote", lambda run: alias)
+    monkeypatch.setattr("skillopt_airflow.training.champion.night_conclusion.demote", lambda run: alias)
     with pytest.raises(AirflowSkipException) if heard else nullcontext():
         night_dag.demote.function("searchqa", {})
     assert (emitted.extra is None) is heard
@@ -141,9 +141,9 @@ def test_an_event_that_would_start_no_training_is_neither_emitted_nor_counted_as
     monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
     monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(config=rules))
     monkeypatch.setattr("skillopt_airflow.pipeline.tasks.triggered.base_target", lambda benchmark: "t")
-    monkeypatch.setattr("skillopt_airflow.training.champion.night.decline_event", lambda run, base: news)
+    monkeypatch.setattr("skillopt_airflow.training.champion.night_conclusion.decline_event", lambda run, base: news)
     monkeypatch.setattr(
-        "skillopt_airflow.training.champion.night.claim_report", lambda run, *what: told.append(what) or True
+        "skillopt_airflow.training.champion.night_conclusion.claim_report", lambda run, *what: told.append(what) or True
     )
     refused = pytest.raises(AirflowFailException, match=r"train_searchqa is paused.*then clear this task")
     with refused if paused and starts else nullcontext():

@@ -22,7 +22,7 @@ from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.tasks.params import run_config
 from skillopt_airflow.pipeline.tasks.triggered import checked_form, publishing_rules
 from skillopt_airflow.pipeline.training import train_dag
-from skillopt_airflow.training.champion import night as training_night
+from skillopt_airflow.training.champion import night_conclusion as training_night
 from skillopt_airflow.training.champion import publication as training_publishing
 from skillopt_airflow.training.champion.publication import gate_publication, plan_publication
 from skillopt_airflow.training.prepare.benchmark_settings import VARIABLE

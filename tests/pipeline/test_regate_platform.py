@@ -20,7 +20,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.night_table import NightTable
-from skillopt_airflow.training.champion.night import LedgerRow
+from skillopt_airflow.training.champion.night_conclusion import LedgerRow
 from tests.page_data import ledger
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance

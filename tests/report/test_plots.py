@@ -13,7 +13,7 @@ from skillopt_airflow.report import plots
 from skillopt_airflow.report.plots import AliasEvent, nights_chart
 from skillopt_airflow.report.view import ReportView
 from skillopt_airflow.store.tables.night_table import Contender
-from skillopt_airflow.training.champion.night import point_of
+from skillopt_airflow.training.champion.night_conclusion import point_of
 from tests import page_data
 from tests.report.html_page import SVG, texts
 

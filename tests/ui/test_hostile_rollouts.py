@@ -11,7 +11,7 @@ from lxml import html
 from skillopt_airflow.core.config.resource_groups import StorageGroup
 from skillopt_airflow.core.values.text import storable
 from skillopt_airflow.core.values.types import Grade, Item, Message, Rollout, Score, Split, Status, Trajectory
-from skillopt_airflow.store.data.items import save_items
+from skillopt_airflow.store.data.item_tables import save_items
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.tables.rollout_table import RolloutTable
 from skillopt_airflow.ui import access, rollout_list

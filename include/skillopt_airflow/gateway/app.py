@@ -19,11 +19,11 @@ from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.values.documents import flaws
 from skillopt_airflow.core.values.types import ModelCall, Value
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
-from skillopt_airflow.gateway.fallbacks import Call, Meter, Provider, estimate_tokens, tokens_of
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
 from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.remaining_budget import BudgetSpent, GatewaySettings
 from skillopt_airflow.gateway.request_filter import MAX_PARTS, filter_request, has_many_parts
+from skillopt_airflow.gateway.retries import Call, Meter, Provider, estimate_tokens, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import SearchError, SearchLimitExceeded, WebSearch
 

@@ -15,8 +15,8 @@ from anyio.to_thread import current_default_thread_limiter
 from skillopt_airflow.core.errors import SandboxError, SkillOptError
 from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.gateway.app import GatewayApp
-from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.remaining_budget import GatewaySettings
+from skillopt_airflow.gateway.retries import Provider
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.gateway.web_search import WebSearch
 

@@ -1,4 +1,4 @@
-"""The optimizer model: structured answers through pydantic-ai, with retries and one usage row per request.
+"""The optimizer model: structured answers through pydantic-ai, asked again after invalid ones, with usage rows.
 
 Also has the model of an Azure connection with an identity, which Airflow's hook doesn't support.
 """

@@ -132,7 +132,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 def settle_night(run: JsonObject) -> JsonObject:
     """Store the night's result once; return the verdict."""
     from skillopt_airflow.pipeline.tasks.triggered import base_target
-    from skillopt_airflow.training.champion.night import conclude_night, write_series
+    from skillopt_airflow.training.champion.night_conclusion import conclude_night, write_series
     from skillopt_airflow.training.champion.target_change import write_target_changes
 
     opened = open_run(run)
@@ -147,7 +147,7 @@ def settle_night(run: JsonObject) -> JsonObject:
 @task
 def demote(benchmark: str, run: JsonObject) -> JsonObject:
     """Roll back the champion if `regate.on_demote` is rollback; emit the event once."""
-    from skillopt_airflow.training.champion.night import demote
+    from skillopt_airflow.training.champion.night_conclusion import demote
 
     opened, context = open_run(run), get_current_context()
     with fail_on_wrong_input():
@@ -163,7 +163,7 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
 @task(multiple_outputs=True)
 def question_of(run: JsonObject) -> JsonObject:
     """Return the rollback to approve if `regate.on_demote` is ask."""
-    from skillopt_airflow.training.champion.night import rollback_question
+    from skillopt_airflow.training.champion.night_conclusion import rollback_question
 
     asked = rollback_question(open_run(run))
     if isinstance(asked, str):
@@ -178,7 +178,7 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     A cleared task emits it again only if it was killed before Airflow stored the event.
     """
     from skillopt_airflow.pipeline.tasks.triggered import base_target
-    from skillopt_airflow.training.champion.night import claim_report, decline_event
+    from skillopt_airflow.training.champion.night_conclusion import claim_report, decline_event
 
     opened, context = open_run(run), get_current_context()
     news, asset = decline_event(opened, base_target(benchmark)), decline_asset(benchmark)

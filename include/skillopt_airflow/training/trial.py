@@ -31,7 +31,7 @@ from skillopt_airflow.tasks.protocols import Benchmark, JudgesFiles, JudgesRepos
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
-from skillopt_airflow.training.prepare.data_items import read_splits
+from skillopt_airflow.training.prepare.records_to_items import read_splits
 from skillopt_airflow.training.rollouts.judging import Case, engine_test_runner, score_files, score_repository
 from skillopt_airflow.training.rollouts.workload import BenchmarkWorkload
 from skillopt_airflow.training.run.answer_cache import grading_request

@@ -198,7 +198,7 @@ def read_item(subject: Subject, key: "RolloutKey", mark: str) -> ItemRollouts:
 
 def _item(subject: Subject, split: Split, rows: "Sequence[RolloutRow]") -> Item | None:
     """Return the item with the content that it had when it ran, from a run that stored a rollout of it."""
-    from skillopt_airflow.store.data.items import find_item
+    from skillopt_airflow.store.data.item_tables import find_item
 
     for run in dict.fromkeys([*([subject.run] if subject.run else []), *(row.run for row in rows)]):
         keys = RunKeys(subject.prefix, subject.benchmark, run)

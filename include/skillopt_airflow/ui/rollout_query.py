@@ -211,7 +211,7 @@ def _items(run: TrainingRun, split: Split, plan: "SplitRollouts") -> "pa.Table":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from skillopt_airflow.store.data.items import load_ref_table
+    from skillopt_airflow.store.data.item_tables import load_ref_table
 
     table = load_ref_table(run.store, run.keys.items(split), ["id", "fingerprint", "task_types"])
     return table.filter(pc.is_in(table["id"], value_set=pa.array(plan.item_ids, pa.string())))
@@ -323,7 +323,7 @@ def _like(variants: "Sequence[Variant]", variant: "Variant") -> "tuple[RolloutKe
 
 def _types(store: "ObjectStore", prefix: str, variant: "Variant") -> "pa.Table | None":
     """Return the types of the items from a run that stored some of the rollouts."""
-    from skillopt_airflow.store.data.items import load_ref_table
+    from skillopt_airflow.store.data.item_tables import load_ref_table
 
     key = RunKeys(prefix, variant.key.benchmark, variant.run).items(variant.key.split)
     try:

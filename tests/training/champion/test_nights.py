@@ -24,7 +24,7 @@ from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.tables.night_table import Contender, Night, NightTable, Promise
-from skillopt_airflow.training.champion.night import (
+from skillopt_airflow.training.champion.night_conclusion import (
     DECLINES,
     LedgerRow,
     alias_to_demote,
@@ -44,8 +44,8 @@ from skillopt_airflow.training.champion.night_plan import (
     promise_of,
 )
 from skillopt_airflow.training.champion.target_change import as_markdown, target_change, write_target_changes
-from skillopt_airflow.training.prepare.data_items import checked_items
 from skillopt_airflow.training.prepare.preparation import save_run
+from skillopt_airflow.training.prepare.records_to_items import checked_items
 from skillopt_airflow.training.rollouts.rollout_plan import RolloutPlan, store_plan
 from skillopt_airflow.training.run.run import TrainingRun
 from tests.page_data import ledger

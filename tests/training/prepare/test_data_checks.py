@@ -10,7 +10,7 @@ from skillopt_airflow.core.values.skill import SkillDocument
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.keys import MatrixKeys
 from skillopt_airflow.store.tables.parquet import TRAJECTORIES, from_parquet, to_parquet
-from skillopt_airflow.training.champion.night import conclude_night
+from skillopt_airflow.training.champion.night_conclusion import conclude_night
 from skillopt_airflow.training.run.run import TrainingRun
 from tests.training.champion.test_nights import SEED, date, healthy, of_two_champions
 from tests.training.in_process import configured

@@ -12,7 +12,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate.run_gates import Question, item_mark
 from skillopt_airflow.core.run.budget import MEASURING_ROLES, ModelPrice
 from skillopt_airflow.core.values.types import Split
-from skillopt_airflow.training.champion.night import conclude_night
+from skillopt_airflow.training.champion.night_conclusion import conclude_night
 from skillopt_airflow.training.champion.night_plan import Commands, prepare_night
 from skillopt_airflow.training.prepare.preparation import prepare_training
 from skillopt_airflow.training.report.matrix import prepare_matrix

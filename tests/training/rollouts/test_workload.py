@@ -14,7 +14,7 @@ from skillopt_airflow.sandbox.docker.container import identity
 from skillopt_airflow.sandbox.kubernetes.pod import pod_labels, workload_label
 from skillopt_airflow.sandbox.kubernetes.remote_folder import gateway_settings
 from skillopt_airflow.sandbox.task_workload import Outcome
-from skillopt_airflow.store.data.items import save_items
+from skillopt_airflow.store.data.item_tables import save_items
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.tasks.protocols import Benchmark
 from skillopt_airflow.training.rollouts.rollout_plan import Chunk, ids, store_plan

@@ -15,8 +15,8 @@ from skillopt_airflow.core.config.train_config import TrainConfig, nest
 from skillopt_airflow.core.values.pictures import marks_in
 from skillopt_airflow.core.values.types import DATA_SPLITS, Split
 from skillopt_airflow.training.prepare.benchmark_settings import benchmark_config
-from skillopt_airflow.training.prepare.data_items import unusable_items
 from skillopt_airflow.training.prepare.preparation import estimate_run
+from skillopt_airflow.training.prepare.records_to_items import unusable_items
 from skillopt_airflow.training.report.reporting import view_of, write_report
 from skillopt_airflow.training.rollouts.batch_job import BatchWork, check_batchable
 from skillopt_airflow.training.run.run import contents, pictures

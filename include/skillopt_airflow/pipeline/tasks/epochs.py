@@ -340,7 +340,7 @@ class EpochRun(TriggerDagRunOperator):
         return open_run({**self.run, "epoch": self.epoch})
 
     def _parts(self, run: TrainingRun) -> list[Part]:
-        from skillopt_airflow.store.data.items import count_items
+        from skillopt_airflow.store.data.item_tables import count_items
 
         sizes = {split: count_items(run.store, run.keys.items(split)) for split in (Split.TRAIN, Split.VAL)}
         fit = steps_that_fit(run.config, sizes)

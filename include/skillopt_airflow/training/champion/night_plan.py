@@ -21,20 +21,20 @@ from skillopt_airflow.store.aliases import champion_before
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.data.datasets import EXTENSIONS, partition_uri, read_partition
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.store.data.items import load_items
+from skillopt_airflow.store.data.item_tables import load_items
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, target_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.prepare.benchmark_settings import other_connection
 from skillopt_airflow.training.prepare.data_checks import check_fresh_items, items_of
-from skillopt_airflow.training.prepare.data_items import (
+from skillopt_airflow.training.prepare.preparation import check_priced, save_run
+from skillopt_airflow.training.prepare.records_to_items import (
     Items,
     checked_items,
     read_items,
     store_files,
     without_duplicates,
 )
-from skillopt_airflow.training.prepare.preparation import check_priced, save_run
 from skillopt_airflow.training.rollouts.rollout_plan import chunks_of, ids, largest_plan, store_plan, store_versions
 from skillopt_airflow.training.run.connections import published_skills
 from skillopt_airflow.training.run.run import TrainingRun

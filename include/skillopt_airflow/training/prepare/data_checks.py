@@ -11,7 +11,7 @@ from skillopt_airflow.quality.fresh_items import MeasuredItems, check_fresh
 from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.quality.records import check_rollouts
 from skillopt_airflow.report.html_pages import render
-from skillopt_airflow.store.data.items import load_items
+from skillopt_airflow.store.data.item_tables import load_items
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.training.run.run import PRIVATE_SPLITS, TrainingRun
 

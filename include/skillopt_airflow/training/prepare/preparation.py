@@ -27,11 +27,12 @@ from skillopt_airflow.quality.records import training_needs
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.data.data_manifest import DataManifest, data_manifest
 from skillopt_airflow.store.data.files import DataFiles
-from skillopt_airflow.store.data.items import save_items
+from skillopt_airflow.store.data.item_tables import save_items
 from skillopt_airflow.tasks.protocols import ShowsFiles
 from skillopt_airflow.training.prepare.benchmark_settings import check_images
 from skillopt_airflow.training.prepare.data_checks import store_quality
-from skillopt_airflow.training.prepare.data_items import (
+from skillopt_airflow.training.prepare.estimate import SAMPLED_ITEMS, Estimate, Prompt, estimate_training
+from skillopt_airflow.training.prepare.records_to_items import (
     Items,
     checked_items,
     manifest_changes,
@@ -41,7 +42,6 @@ from skillopt_airflow.training.prepare.data_items import (
     store_files,
     unusable_items,
 )
-from skillopt_airflow.training.prepare.estimate import SAMPLED_ITEMS, Estimate, Prompt, estimate_training
 from skillopt_airflow.training.rollouts.rollout_plan import ids
 from skillopt_airflow.training.rollouts.workload import rollout_program
 from skillopt_airflow.training.run.connections import published_skills

@@ -31,9 +31,9 @@ from skillopt_airflow.store.tables.matrix_table import MatrixTable
 from skillopt_airflow.tasks.task_group import read_config
 from skillopt_airflow.training.prepare.benchmark_settings import check_skills
 from skillopt_airflow.training.prepare.data_checks import check_tables, measured_tables
-from skillopt_airflow.training.prepare.data_items import read_items, store_files
 from skillopt_airflow.training.prepare.estimate import SAMPLED_ITEMS, Prompt, estimate_rollouts
 from skillopt_airflow.training.prepare.preparation import check_item_images, check_priced, files_of, save_run
+from skillopt_airflow.training.prepare.records_to_items import read_items, store_files
 from skillopt_airflow.training.rollouts.evaluation import by_type, samples_of
 from skillopt_airflow.training.rollouts.rollout_plan import (
     MAX_CHUNKS,

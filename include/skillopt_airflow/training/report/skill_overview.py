@@ -19,7 +19,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill, Skil
 from skillopt_airflow.store.keys import ArtifactKeys, MatrixKeys, RegateKeys, target_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.tables.matrix_table import MatrixTable
-from skillopt_airflow.training.champion.night import DEMOTED, read_series
+from skillopt_airflow.training.champion.night_conclusion import DEMOTED, read_series
 from skillopt_airflow.training.champion.target_change import TargetChangeReport
 
 SHOWN_NIGHTS = 30

@@ -252,13 +252,13 @@ class TrainingRun:
 
     def items(self, split: Split) -> "list[Item]":
         """Return the items of a split that this run uses, in their order."""
-        from skillopt_airflow.store.data.items import load_items
+        from skillopt_airflow.store.data.item_tables import load_items
 
         return load_items(self.store, self.keys.items(split))[: self.config.evaluation.limit(split)]
 
     def items_of(self, split: Split, ids: "Sequence[str]") -> "list[Item]":
         """Return the items of a split with these ids, in the order of the ids."""
-        from skillopt_airflow.store.data.items import load_items
+        from skillopt_airflow.store.data.item_tables import load_items
 
         wanted = set(ids)
         places = {place for place, ref in enumerate(self.item_refs(split)) if ref.id in wanted}
@@ -267,7 +267,7 @@ class TrainingRun:
 
     def item_refs(self, split: Split) -> "list[ItemRef]":
         """Like `items`, without their contents."""
-        from skillopt_airflow.store.data.items import load_item_refs
+        from skillopt_airflow.store.data.item_tables import load_item_refs
 
         if split not in self._refs:
             self._refs[split] = load_item_refs(self.store, self.keys.items(split))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.run.early_rejection import evaluation_order, may_end_early
 from skillopt_airflow.core.run.history import MomentHistory
-from skillopt_airflow.core.run.moment_gate import GateInput, pass_gate
+from skillopt_airflow.core.run.moment_outcome import GateInput, pass_gate
 from skillopt_airflow.core.run.state import ReflectedItems, RunState
 from skillopt_airflow.core.run.timeline import Moment, leaves_memory
 from skillopt_airflow.core.values.edits import EditApplyReport

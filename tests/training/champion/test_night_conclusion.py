@@ -1,7 +1,13 @@
 from skillopt_airflow.core.gate.night_verdict import NightPoint
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.tables.night_table import Contender
-from skillopt_airflow.training.champion.night import LedgerRow, NightSeries, point_of, read_series, write_series
+from skillopt_airflow.training.champion.night_conclusion import (
+    LedgerRow,
+    NightSeries,
+    point_of,
+    read_series,
+    write_series,
+)
 from tests import page_data
 from tests.training.local_store import LocalStore
 

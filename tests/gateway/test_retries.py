@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from skillopt_airflow.gateway import backends, fallbacks
+from skillopt_airflow.gateway import backends, retries
 from skillopt_airflow.gateway import one_try as attempt
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.core.provider_rows import ERRORS
@@ -274,8 +274,8 @@ def test_a_pause_that_the_server_asks_for_holds_for_every_call(rig):
     ],
 )
 def test_a_pause_is_never_shorter_than_the_backoff(rig, monkeypatch, replies, least):
-    monkeypatch.setattr(fallbacks, "FIRST_PAUSE", 0.1)
-    monkeypatch.setattr(fallbacks.random, "uniform", lambda low, high: 1.0)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(retries.random, "uniform", lambda low, high: 1.0)
     arrived: list[float] = []
 
     def noted(asked: Asked) -> Reply:
@@ -289,8 +289,8 @@ def test_a_pause_is_never_shorter_than_the_backoff(rig, monkeypatch, replies, le
 
 
 def test_an_overloaded_server_is_soon_left_for_its_fallback(rig, monkeypatch):
-    monkeypatch.setattr(fallbacks, "FIRST_PAUSE", 0.1)
-    monkeypatch.setattr(fallbacks, "OVERLOAD_GROWTH", 1000)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(retries, "OVERLOAD_GROWTH", 1000)
     with ScriptedProvider(answer) as second:
         one = rig(lambda asked: failure(429), upstream={"fallbacks": (upstream_at(second.base_url, model="second"),)})
         began = time.monotonic()

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.config.resource_groups import DataGroup
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.values.types import Item, ItemFile, Split
-from skillopt_airflow.store.data import items
+from skillopt_airflow.store.data import item_tables
 from skillopt_airflow.store.data.data_manifest import ListedItems, SplitList, data_manifest
-from skillopt_airflow.store.data.items import find_item, load_item_refs, load_items, save_items
+from skillopt_airflow.store.data.item_tables import find_item, load_item_refs, load_items, save_items
 from skillopt_airflow.store.objects import ObjectStore
 
 ITEMS = [
@@ -42,7 +42,7 @@ def test_items_come_back_in_order_and_by_their_ids(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("group", [1, 2, 2000])
 def test_some_items_come_back_by_their_places(store: ObjectStore, monkeypatch: pytest.MonkeyPatch, group: int) -> None:
-    monkeypatch.setattr(items, "GROUP", group)
+    monkeypatch.setattr(item_tables, "GROUP", group)
     save_items(store, "val", ITEMS)
     assert load_item_refs(store, "val") == [
         (item.id, item.fingerprint, item.group, item.unusable, item.task_types) for item in ITEMS

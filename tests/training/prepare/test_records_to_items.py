@@ -12,7 +12,7 @@ from skillopt_airflow.core.values.types import DATA_SPLITS, Item, ItemFile, Json
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.data.files import DataFiles, FileStore
 from skillopt_airflow.tasks.record_fields import UnreadableRecord
-from skillopt_airflow.training.prepare.data_items import (
+from skillopt_airflow.training.prepare.records_to_items import (
     checked_items,
     read_splits,
     shared_contents,

@@ -11,7 +11,7 @@ from skillopt_airflow.core.config.train_config import TrainConfig
 from skillopt_airflow.core.gate.decision import Action
 from skillopt_airflow.core.gate.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.gate.paired import paired_values
-from skillopt_airflow.core.run.moment_gate import GateInput, entry_of, pass_gate
+from skillopt_airflow.core.run.moment_outcome import GateInput, entry_of, pass_gate
 from skillopt_airflow.core.run.state import BufferEntry, Measured, ReflectedItems, TrackRecord, seed_state
 from skillopt_airflow.core.run.timeline import Moment
 from skillopt_airflow.core.values.edits import apply_edits, note_edits

@@ -1,4 +1,4 @@
-"""The items of a run's splits, stored once so that all tasks of the run use the same ones."""
+"""Prepared items of a run's splits, stored once so that all tasks of the run use the same ones."""
 
 import json
 from collections.abc import Collection, Sequence
