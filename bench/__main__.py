@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from bench import early_reject, gateway, large, latency, nights, searchqa, truth, world
+from bench import early_reject, gateway, large, latency, nights, providers, searchqa, truth, world
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
@@ -14,6 +14,7 @@ MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "large": large.measure,
     "latency": latency.measure,
     "nights": nights.measure,
+    "providers": providers.measure,
     "searchqa": searchqa.measure,
     "truth": truth.measure,
     **{form.name: partial(world.measure, form) for form in world.FORMS},
