@@ -92,7 +92,8 @@ def test_another_shell_has_the_connections_that_the_platform_was_started_with(ru
         services.stop(running, SERVER)
     done = run(running, tmp_path, "python", "-c", "")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: the last start had {TARGET_CONNECTION} and {S3_CONNECTION} from its shell")
+    assert TARGET_CONNECTION in done.stderr
+    assert S3_CONNECTION in done.stderr
 
 
 def test_an_object_store_that_is_set_to_nothing_is_the_platforms(home: Home) -> None:
@@ -110,7 +111,8 @@ def test_airflow_keeps_the_users_account_at_a_models_provider(home: Home) -> Non
 def test_while_the_platform_is_down_the_way_is_told(home: Home, tmp_path: Path, program: str) -> None:
     done = run(home, tmp_path, program, "--version")
     assert done.returncode == 1
-    assert done.stderr == f"error: the platform of {home.root} is not running: start it with `make up`\n"
+    assert str(home.root) in done.stderr
+    assert "`make up`" in done.stderr
 
 
 def test_the_scripts_hold_no_key(home: Home) -> None:

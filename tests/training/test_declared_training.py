@@ -111,4 +111,4 @@ def test_items_of_a_group_are_one_observation_of_the_run(folder: Path) -> None:
     assert sum(len({item.group for item in done.run.item_refs(split)}) for split in DATA_SPLITS) == 12
     history = write_report(done.run)
     assert [row.decision.against_current.groups for row in history.moments] == [len(set(evaluation.groups.values()))]
-    assert "take the items of a group for one observation" in done.store.get_text(done.run.keys.report)
+    assert "items of a group count as one observation" in done.store.get_text(done.run.keys.report)

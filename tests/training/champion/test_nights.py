@@ -323,7 +323,7 @@ def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
     artifacts.roll_back(previous.version, "rollback", alias.reason, forward)
     assert told() == news
     nights.publish(CHAMPION + "\nAnd nothing else.\n")
-    assert told() == f"{rows[-1].night.date}: demote, no new event"
+    assert told() == f"{rows[-1].night.date}: regressed, no new event"
 
 
 @pytest.mark.nightly

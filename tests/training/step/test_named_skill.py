@@ -66,7 +66,7 @@ def test_a_training_from_the_champion_goes_on_where_one_from_the_seed_needs_twic
     assert max(steps[: len(end.steps)]) < end.best.score
     assert more.run.record.init_version == version
     told = summary.outcome(view_of(more.run, write_report(more.run)))
-    assert told.startswith(f"The run began with {version}, which takes the place of the seed skill on this page.")
+    assert version in told.partition(".")[0]
 
 
 def origins(training: Training, skill_version: int) -> tuple[LineOrigin, ...]:
