@@ -35,11 +35,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
     home = {"AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")), "PYTHONPATH": f"{PROJECT / 'include'}:{PROJECT}"}
     done = subprocess.run(
-        [sys.executable, str(PROBE), *map(str, DAG_FILES)],
-        env=own | home,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, str(PROBE), *map(str, DAG_FILES)], env=own | home, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

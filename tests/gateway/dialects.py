@@ -162,11 +162,7 @@ def message_events(message: Document) -> list[Document]:
             {"type": "content_block_stop", "index": index},
         ]
     stopped = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    return [
-        *events,
-        {"type": "message_delta", "delta": stopped, "usage": message["usage"]},
-        {"type": "message_stop"},
-    ]
+    return [*events, {"type": "message_delta", "delta": stopped, "usage": message["usage"]}, {"type": "message_stop"}]
 
 
 def vllm(*, parser: bool, opened: bool = True) -> Answer:

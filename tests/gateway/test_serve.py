@@ -124,12 +124,7 @@ def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
 def test_the_settings_arrive(start, tmp_path):
     path = tmp_path / "model.sock"
     with ScriptedProvider(lambda asked: failure(500)) as provider, unix_client(path) as client:
-        start(
-            upstream_at(provider.base_url, "anthropic"),
-            f"unix:{path}",
-            max_attempts=1,
-            allowance={"calls": 1},
-        )
+        start(upstream_at(provider.base_url, "anthropic"), f"unix:{path}", max_attempts=1, allowance={"calls": 1})
         statuses = [client.post(path, json={"model": MODEL}).status_code for path in [PATH, *["/v1/messages"] * 2]]
         assert statuses == [403, 500, 402]
         assert len(provider.requests) == 1

@@ -255,11 +255,7 @@ def test_the_image_is_ready_to_run(docker_host: str):
             image.IMAGE, ["-c", code], entrypoint="python3", network_mode="none", remove=True
         ).decode()
         not_compiled = client.containers.run(
-            image.IMAGE,
-            ["-c", NOT_COMPILED],
-            entrypoint="python3",
-            network_mode="none",
-            remove=True,
+            image.IMAGE, ["-c", NOT_COMPILED], entrypoint="python3", network_mode="none", remove=True
         ).decode()
     finally:
         client.close()

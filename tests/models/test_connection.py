@@ -31,8 +31,7 @@ def test_the_configured_model_wins_and_a_provider_has_its_own_address(connect: C
 
 
 @pytest.mark.parametrize(
-    ("own", "model"),
-    [("openai-chat:m", "anthropic:x"), ("openai-chat:m", "mistral:x"), ("mistral:m", "openai:x")],
+    ("own", "model"), [("openai-chat:m", "anthropic:x"), ("openai-chat:m", "mistral:x"), ("mistral:m", "openai:x")]
 )
 def test_the_key_of_a_provider_is_not_sent_to_another(connect: Connect, own: str, model: str) -> None:
     conn_id = connect(password="secret-key", extra={"model": own})
@@ -300,10 +299,7 @@ def connection(**fields: Any) -> Connection:
     [
         ({"host": "https://search.example.org/", "extra": '{"kind": "searxng"}'}, "https://search.example.org/"),
         ({"host": "search.example.org", "extra": '{"kind": "searxng"}'}, "https://search.example.org"),
-        (
-            {"host": "searxng", "schema": "http", "port": 8080, "extra": '{"kind": "searxng"}'},
-            "http://searxng:8080",
-        ),
+        ({"host": "searxng", "schema": "http", "port": 8080, "extra": '{"kind": "searxng"}'}, "http://searxng:8080"),
         ({"password": "k", "extra": '{"kind": "brave"}'}, "https://api.search.brave.com"),
     ],
 )

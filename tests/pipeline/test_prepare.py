@@ -27,11 +27,7 @@ from skillopt_airflow.core.values.types import ModelCall
 from skillopt_airflow.models import server_check
 from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.pipeline.tasks import params
-from skillopt_airflow.pipeline.tasks.airflow_connections import (
-    AirflowConnections,
-    attach_storage,
-    judge_conn_id,
-)
+from skillopt_airflow.pipeline.tasks.airflow_connections import AirflowConnections, attach_storage, judge_conn_id
 from skillopt_airflow.pipeline.tasks.task_errors import fail_on_wrong_input
 from skillopt_airflow.pipeline.tasks.triggered import cell_config, form_config, publishing_ref
 from skillopt_airflow.tasks.grading import GradingRequest

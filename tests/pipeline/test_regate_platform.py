@@ -69,13 +69,7 @@ class Month:
 
     def backfill(self, first: int, last: int) -> dict[str, dict[str, Any]]:
         """As the docs have it; the runs by date once all of them have ended."""
-        conf = {
-            "target": None,
-            "overrides": {
-                "regate.on_demote": self.action,
-                "storage.prefix": self.prefix,
-            },
-        }
+        conf = {"target": None, "overrides": {"regate.on_demote": self.action, "storage.prefix": self.prefix}}
         self.platform.api.wait_for_dag(DAG)
         # A DAG with a schedule waits for that, and so do its backfills.
         set_paused(self.platform, DAG, paused=False)

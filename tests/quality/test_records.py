@@ -284,12 +284,7 @@ def test_limits_are_numbers_of_items_that_must_be_there() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "alpha", "fewest"),
-    [
-        ("strict", 0.05, 1),
-        ("exact_paired", 0.05, 5),
-        ("exact_paired", 0.4, 2),
-        ("exact_paired", 0.01, 7),
-    ],
+    [("strict", 0.05, 1), ("exact_paired", 0.05, 5), ("exact_paired", 0.4, 2), ("exact_paired", 0.01, 7)],
 )
 def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
     policy: Any, alpha: float, fewest: int

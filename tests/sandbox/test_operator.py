@@ -185,12 +185,7 @@ def test_each_item_has_a_container_of_its_own_and_its_own_fate(docker_host, clie
 
     FakeOperator(fake=fake, docker_url=docker_host).execute({})
 
-    assert fake.statuses() == {
-        "i-0": Status.OK,
-        "i-1": Status.SANDBOX_ERROR,
-        "i-2": Status.OK,
-        "i-3": Status.OK,
-    }
+    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR, "i-2": Status.OK, "i-3": Status.OK}
     assert fake.left == {f"i-{n}": {"out.txt": f"for i-{n}".encode()} for n in (0, 2, 3)}
     rows = {row.item_id: row for row in fake.trajectories}
     assert "exit status 7" in rows["i-1"].error

@@ -10,12 +10,7 @@ from skillopt_airflow.core.config.sampling import sampling_settings, translated_
 from skillopt_airflow.core.values.types import Message
 from skillopt_airflow.core.wire_formats.wire_format import taking_turns
 
-ALL: dict[str, Any] = {
-    "max_tokens": 99,
-    "temperature": 0.0,
-    "reasoning_effort": "low",
-    "timeout": 7.5,
-}
+ALL: dict[str, Any] = {"max_tokens": 99, "temperature": 0.0, "reasoning_effort": "low", "timeout": 7.5}
 COMMON = {"max_tokens": 99, "temperature": 0.0, "timeout": 7.5}
 
 

@@ -75,11 +75,7 @@ class Coding(SearchQA):
 
 
 def run(
-    code: str,
-    outputs: Path,
-    timeout: float = 30.0,
-    benchmark: Benchmark = BENCHMARK,
-    corpus: CorpusFolder = NO_CORPUS,
+    code: str, outputs: Path, timeout: float = 30.0, benchmark: Benchmark = BENCHMARK, corpus: CorpusFolder = NO_CORPUS
 ) -> Trajectory:
     settings = RolloutSettings(**PLAIN | {"dialect": "openai", "item_timeout": timeout})
     harness = Program(settings, benchmark, "http://x")

@@ -175,11 +175,7 @@ def test_a_store_that_does_not_answer_is_no_fault_of_the_data(
 def test_a_split_folder_has_each_split_in_its_own_format(
     store: ObjectStore, s3_client: "S3Client", tmp_path: Path
 ) -> None:
-    contents = {
-        "train/items.CSV": b"id\na\n",
-        "val/items.jsonl": b'{"id": "b"}',
-        "test/items.json": b'[{"id": "c"}]',
-    }
+    contents = {"train/items.CSV": b"id\na\n", "val/items.jsonl": b'{"id": "b"}', "test/items.json": b'[{"id": "c"}]'}
     for name, content in contents.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(content)

@@ -190,12 +190,7 @@ def test_the_gain_that_publishing_can_find_is_that_of_its_next_look() -> None:
     assert [gain.look for gain in record.smallest_gains] == [1, 2]
 
 
-DECLARED = {
-    "prompt": "{{ question }} {{ context }}",
-    "reference": "answers",
-    "id": "id",
-    "score": {"by": "exact"},
-}
+DECLARED = {"prompt": "{{ question }} {{ context }}", "reference": "answers", "id": "id", "score": {"by": "exact"}}
 
 
 @pytest.mark.nightly
