@@ -50,7 +50,7 @@ def test_a_training_whose_tasks_were_cleaned_away_says_what_to_do_and_goes_on(
     [row] = [row for row in run.task_instances() if row["task_id"] == "epoch_01"]
     assert any("airflow db clean" in line for line in run.log(row))
     platform.api.request("PATCH", f"/dags/{EPOCH_DAG}/dagRuns/{epoch}", json={"state": "failed"})
-    platform.api.request("DELETE", f"/dags/{EPOCH_DAG}/dagRuns/{epoch}")
+    assert platform.api.send("DELETE", f"/dags/{EPOCH_DAG}/dagRuns/{epoch}").is_success
     again = {"dry_run": False, "task_ids": ["epoch_01"], "dag_run_id": run.run_id, "include_downstream": True}
     platform.api.request("POST", f"/dags/{DAG}/clearTaskInstances", json=again)
     run.wait()
