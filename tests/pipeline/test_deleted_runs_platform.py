@@ -1,4 +1,4 @@
-"""A training whose epoch somebody deletes, and one whose tasks `airflow db clean` deletes."""
+"""A training whose epoch somebody deletes."""
 
 import time
 from contextlib import closing
@@ -37,22 +37,3 @@ def test_a_training_goes_on_after_its_epoch_was_deleted(platform: RunningPlatfor
     assert executions(run) == {1}
     decisions = [(moment.name, moment.action, moment.candidate) for moment in run.history.moments]
     assert decisions == [(moment.name, moment.action, moment.candidate) for moment in plain.history.moments]
-
-
-def test_a_training_whose_tasks_were_cleaned_away_says_what_to_do_and_goes_on(
-    platform: RunningPlatform, plain: TrainedRun
-) -> None:
-    run, epoch = in_second_step(platform, "cleaned")
-    # What `airflow db clean` does to task instances that began before its timestamp, and to no other DAG's here.
-    cleaned = "delete from task_instance where dag_id = %s and run_id = %s and state is distinct from 'running'"
-    execute(platform, cleaned, EPOCH_DAG, epoch)
-    wait_for_task(platform, DAG, run.run_id, "epoch_01", "failed", seconds=500)
-    [row] = [row for row in run.task_instances() if row["task_id"] == "epoch_01"]
-    assert any("airflow db clean" in line for line in run.log(row))
-    platform.api.request("PATCH", f"/dags/{EPOCH_DAG}/dagRuns/{epoch}", json={"state": "failed"})
-    assert platform.api.send("DELETE", f"/dags/{EPOCH_DAG}/dagRuns/{epoch}").is_success
-    again = {"dry_run": False, "task_ids": ["epoch_01"], "dag_run_id": run.run_id, "include_downstream": True}
-    platform.api.request("POST", f"/dags/{DAG}/clearTaskInstances", json=again)
-    run.wait()
-    assert executions(run) == {1}
-    assert run.state == plain.state
