@@ -1,7 +1,6 @@
 """Which of Airflow's official providers install next to this package, by uv's resolver."""
 
 import subprocess
-from itertools import takewhile
 
 from uv import find_uv_bin
 
@@ -24,32 +23,23 @@ NOTE = (
 def measure() -> None:
     """Write the table."""
     rows = [_row(name) for name in OF_THE_IMAGE]
-    together = _resolved(*OF_THE_IMAGE)
-    pinned = [name for name in OF_THE_IMAGE if name not in together]
-    rows.append(("all of them together", "", "yes" if together and not pinned else "no", ""))
+    rows.append(("all of them together", "", "yes" if _resolved(*OF_THE_IMAGE) else "no", ""))
     tables.write("providers", "Providers next to this package", NOTE, ("provider", "newest", "fits", "resolved"), rows)
 
 
 def _row(name: str) -> tuple[str, str, str, str]:
-    newest, found = _newest(name), _resolved(name).get(name, "")
+    newest, found = _compiled(PREFIX + name, "-").get(name, ""), _resolved(name).get(name, "")
     return name, newest, "yes" if found == newest else "an older one" if found else "no", found
-
-
-def _newest(name: str) -> str:
-    return _compiled(f"{PREFIX}{name}\n", "-").get(name, "")
 
 
 def _resolved(*names: str) -> dict[str, str]:
     """Return the versions of providers next to this package, by name; empty if there is no solution."""
-    wanted = "".join(f"{PREFIX}{name}\n" for name in names)
+    wanted = "\n".join(PREFIX + name for name in names)
     return _compiled(wanted, "--all-extras", str(PROJECT / "pyproject.toml"), "-")
 
 
 def _compiled(requirements: str, *options: str) -> dict[str, str]:
     command = [find_uv_bin(), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python-version", "3.11"]
     done = subprocess.run([*command, *options], input=requirements, capture_output=True, text=True, check=False)
-    lines = (line.partition("==") for line in done.stdout.splitlines() if line.startswith(PREFIX))
-    return {
-        "".join(takewhile(lambda letter: letter != "[", name.removeprefix(PREFIX))): version.split()[0]
-        for name, _, version in lines
-    }
+    found = (line.partition("==") for line in done.stdout.splitlines() if line.startswith(PREFIX))
+    return {name.removeprefix(PREFIX).partition("[")[0]: version for name, _, version in found}

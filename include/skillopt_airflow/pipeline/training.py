@@ -31,8 +31,7 @@ documents are in `s3://{bucket}/{prefix}runs/{benchmark}/`, the published skill 
 A failed or cleared task repeats only work that was not stored.
 
 To stop a training, mark its run failed. Pausing this DAG doesn't stop the current part of an epoch; also pause
-`{epochs}`. Trainings that reach an epoch meanwhile fail; clear their task `epoch_NN` to resume. Do the same if a
-training waits for a deleted part.
+`{epochs}`. Trainings that reach an epoch meanwhile fail; clear their task `epoch_NN` to resume.
 """
 
 EPOCH_DOC = """

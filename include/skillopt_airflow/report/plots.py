@@ -59,7 +59,7 @@ WITHIN_STEP = {"slow_update": 0.2, "meta_reflect": 0.35}
 """Steps between an epoch's last step and the moment."""
 MAX_EPOCH_LABELS = 12
 FEW_MOMENTS = 60
-# The style of plots is global to the process, and the API server samples in several threads.
+# The style of plots is global to the process, and the API server draws in several threads.
 _DRAWING = Lock()
 MAX_STAGE = 30
 WIDTH = 10.4

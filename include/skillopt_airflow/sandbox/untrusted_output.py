@@ -285,7 +285,7 @@ def unpack(body: bytes, folder: Path, limit: int) -> None:
 
 
 class _Chunks:
-    """What tarfile needs of a stream: `read` may return any number of bytes, and none at the end."""
+    """A stream for tarfile; `read` may return any number of bytes, and none at the end."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = filter(None, chunks)

@@ -102,7 +102,7 @@ class Corpus(Protocol):
         """Return the sorted names of the documents, which are paths below the folder."""
 
     def page(self, document: str, number: int) -> str:
-        """Return the text of a page; raise LookupError, which lists the valid ones, if there is no such page."""
+        """Return the text of a page; raise LookupError with the valid pages if this one doesn't exist."""
 
     def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:
         """Return tools that list, search and read the documents; their errors tell the model what to do instead."""

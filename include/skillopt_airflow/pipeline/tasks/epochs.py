@@ -8,7 +8,7 @@ epoch, and in a run of 10 or 200 steps.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -171,11 +171,11 @@ def _split_run_id(run_id: str) -> tuple[str, str, int]:
 
 
 def trigger_dag_run(asked: DagRunTriggerException) -> None:
-    """Trigger a DAG run, or clear it if it exists. Airflow would wait for it with a trigger of its own."""
-    run_id, conf = asked.dag_run_id, asked.conf
-    task_runner.SUPERVISOR_COMMS.send(
-        TriggerDagRun(dag_id=asked.trigger_dag_id, run_id=run_id, conf=conf, reset_dag_run=True)
+    """Trigger a DAG run, or clear it if it exists, as Airflow does for this exception before it waits."""
+    message = TriggerDagRun(
+        dag_id=asked.trigger_dag_id, run_id=asked.dag_run_id, conf=asked.conf, reset_dag_run=asked.reset_dag_run
     )
+    task_runner.SUPERVISOR_COMMS.send(message)
 
 
 class PartTrigger(BaseTrigger):
@@ -192,25 +192,23 @@ class PartTrigger(BaseTrigger):
         return f"{__name__}.PartTrigger", {"dag_id": self.dag_id, "run_id": self.run_id}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        airflow, runs = task_runner.RuntimeTaskInstance, [self.run_id]
+        airflow, dag_id, runs = task_runner.RuntimeTaskInstance, self.dag_id, [self.run_id]
+        # Airflow's methods block.
+        ask = asyncio.to_thread
         busy = counted = time.monotonic()
         state = IDLE
         while (now := time.monotonic()) < busy + IDLE_SECONDS:
-            if not await _asked(airflow.get_dr_count, run_ids=runs, states=["queued", "running"], dag_id=self.dag_id):
-                known = await _asked(airflow.get_dr_count, run_ids=runs, dag_id=self.dag_id)
-                state = await _asked(airflow.get_dagrun_state, self.dag_id, self.run_id) if known else DELETED
+            if not await ask(airflow.get_dr_count, dag_id, run_ids=runs, states=["queued", "running"]):
+                known = await ask(airflow.get_dr_count, dag_id, run_ids=runs)
+                state = await ask(airflow.get_dagrun_state, dag_id, self.run_id) if known else DELETED
                 break
             if now >= counted + COUNT_SECONDS:
                 counted = now
-                if await _asked(airflow.get_ti_count, self.dag_id, run_ids=runs, states=list(BUSY)):
+                if await ask(airflow.get_ti_count, dag_id, run_ids=runs, states=list(BUSY)):
                     busy = now
             await asyncio.sleep(POKE_SECONDS)
         told = (self.serialize()[0], {"run_ids": runs, self.run_id: state})
         yield TriggerEvent(told)  # type: ignore[no-untyped-call]
-
-
-async def _asked(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return await asyncio.to_thread(question, *args, **kwargs)
 
 
 class EpochRun(TriggerDagRunOperator):

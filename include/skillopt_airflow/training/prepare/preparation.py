@@ -226,7 +226,9 @@ def save_run(
     corpus: str = "",
 ) -> None:
     """Store a run's configuration and items."""
-    created, prices = _start_and_prices(run, prices)
+    # Not `run.record`, which is rewritten.
+    former = run.store.find_model(run.keys.config, RunRecord)
+    created, prices = _start_and_prices(run, former, prices)
     record = RunRecord(
         benchmark=run.ref.benchmark,
         run=run.ref.run,
@@ -242,7 +244,7 @@ def save_run(
         stated=begun.stated,
         corpus=corpus,
     )
-    notes = [*unusable_items(items), *manifest_changes(run, config, items), *_program_change(run, record)]
+    notes = [*unusable_items(items), *manifest_changes(run, config, items), *_program_change(former, record)]
     notes += [*shared_contents(items), *shared_documents(items)]
     for sentence in notes:
         log.warning("%s", sentence)
@@ -253,19 +255,15 @@ def save_run(
     run.store.put_model(run.keys.config, record)
 
 
-def _program_change(run: TrainingRun, record: RunRecord) -> list[str]:
-    # Not `run.record`, which is rewritten.
-    former = run.store.find_model(run.keys.config, RunRecord)
+def _program_change(former: RunRecord | None, record: RunRecord) -> list[str]:
     if former is None or former.program == record.program:
         return []
     change = f"from {former.program} to {record.program}"
     return [f"the rollout program changed during the run, {change}: scores before and after it may differ"]
 
 
-def _start_and_prices(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
+def _start_and_prices(run: TrainingRun, former: RunRecord | None, prices: Prices) -> tuple[str, Prices]:
     """Return the run's start time and prices; prices are current until the run has a state."""
-    # Not `run.record`, which is rewritten.
-    former = run.store.find_model(run.keys.config, RunRecord)
     if former is None:
         return datetime.now(UTC).isoformat(timespec="seconds"), prices
     return former.created, former.prices if run.store.exists(run.keys.runtime_state) else prices
